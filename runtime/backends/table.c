@@ -1,0 +1,88 @@
+/* table.c - a Markov table as an engine: p and q are known exactly, the cache is a list of ids. */
+#include "internal.h"
+
+typedef struct table {
+  int32_t n, vocab, order, capacity, widest;
+  float *logits;                   /* [n^order][vocab] */
+} table;
+
+typedef struct table_cache {
+  const table *t;
+  int32_t *ids;                    /* [capacity] what stands in the cache */
+  specc_io io;
+} table_cache;
+
+static void table_close(void *cache) {
+  table_cache *c = cache;
+  free(c->ids); free(c->io.input_ids); free(c->io.position); free(c->io.logit_rows); free(c->io.past_len); free(c->io.logits);
+  free(c);
+}
+
+static int table_open(void *self, void **cache, specc_io *io) {
+  const table *t = self;
+  size_t rows = (size_t)t->widest;
+  table_cache *c = calloc(1, sizeof *c);
+  if (!c) return specc_error(SPECC_E_MEMORY, "No memory for a table cache.");
+  c->t = t;
+  c->ids = calloc((size_t)t->capacity, sizeof *c->ids);
+  c->io.input_ids = calloc(rows, sizeof *c->io.input_ids);
+  c->io.position = calloc(rows, sizeof *c->io.position);
+  c->io.logit_rows = calloc(rows, sizeof *c->io.logit_rows);
+  c->io.past_len = calloc(1, sizeof *c->io.past_len);
+  c->io.logits = calloc(rows * (size_t)t->vocab, sizeof *c->io.logits);
+  if (!c->ids || !c->io.input_ids || !c->io.position || !c->io.logit_rows || !c->io.past_len || !c->io.logits) {
+    table_close(c);
+    return specc_error(SPECC_E_MEMORY, "No memory for a table cache of %d entries.", t->capacity);
+  }
+  *cache = c;
+  *io = c->io;
+  return SPECC_OK;
+}
+
+static int table_run(void *cache, int32_t rows, int32_t n_logits) {
+  table_cache *c = cache;
+  const table *t = c->t;
+  int32_t past = *c->io.past_len;
+  if (rows < 1 || rows > t->widest || n_logits > rows || past < 0 || past + rows > t->capacity)
+    return specc_error(SPECC_E_ENGINE, "The table engine was called with %d rows at length %d; its cache holds %d.", rows, past, t->capacity);
+  for (int32_t i = 0; i < rows; i++) {
+    if (c->io.input_ids[i] < 0 || c->io.input_ids[i] >= t->n)
+      return specc_error(SPECC_E_ENGINE, "The table engine was given id %lld; it knows 0 to %d.", (long long)c->io.input_ids[i], t->n - 1);
+    c->ids[past + i] = (int32_t)c->io.input_ids[i];
+  }
+  for (int32_t j = 0; j < n_logits; j++) {
+    int32_t slot = past + (int32_t)c->io.logit_rows[j], b = c->ids[slot], a = t->order == 2 && slot ? c->ids[slot - 1] : 0;
+    memcpy(c->io.logits + (size_t)j * (size_t)t->vocab, t->logits + ((size_t)a * (size_t)t->n + (size_t)b) * (size_t)t->vocab,
+           (size_t)t->vocab * sizeof(float));
+  }
+  return SPECC_OK;
+}
+
+static int table_poison(void *cache, int32_t from, float value) {
+  table_cache *c = cache;
+  for (int32_t i = from; i < c->t->capacity; i++) c->ids[i] = value > 0 ? c->t->n - 1 : 0;
+  return SPECC_OK;
+}
+
+static void table_release(void *self) {
+  table *t = self;
+  free(t->logits);
+  free(t);
+}
+
+int specc_table_backend(const float *logits, int32_t n, int32_t vocab, int32_t order, int32_t capacity, const int32_t *widths,
+                        int32_t n_widths, specc_backend *backend) {
+  if (!logits || !widths || !backend || n < 1 || vocab < n || (order != 1 && order != 2) || n > 32768 || n_widths < 1 || n_widths > SPECC_MAX_WIDTHS)
+    return specc_error(SPECC_E_ARGUMENT, "A table engine needs 1 to 32768 ids, at least as many logits, order 1 or 2, and 1 to %d widths; "
+                       "given: %d ids, %d logits, order %d, %d widths.", SPECC_MAX_WIDTHS, n, vocab, order, n_widths);
+  size_t contexts = order == 2 ? (size_t)n * (size_t)n : (size_t)n;
+  table *t = calloc(1, sizeof *t);
+  if (t) t->logits = malloc(contexts * (size_t)vocab * sizeof *t->logits);
+  if (!t || !t->logits) { free(t); return specc_error(SPECC_E_MEMORY, "No memory for a table of %zu contexts.", contexts); }
+  memcpy(t->logits, logits, contexts * (size_t)vocab * sizeof *t->logits);
+  t->n = n; t->vocab = vocab; t->order = order; t->capacity = capacity; t->widest = widths[n_widths - 1];
+  *backend = (specc_backend){.name = "table", .version = "1", .vocab = vocab, .capacity = capacity, .n_widths = n_widths, .self = t,
+                             .open = table_open, .run = table_run, .poison = table_poison, .close = table_close, .release = table_release};
+  memcpy(backend->widths, widths, (size_t)n_widths * sizeof *widths);
+  return SPECC_OK;
+}

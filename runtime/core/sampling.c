@@ -1,0 +1,133 @@
+/* sampling.c - draws: uniforms, inverse of the running sum, exponential race, and the acceptance rules. */
+#include "sampling.h"
+#include "arithmetic.h"
+#include "internal.h"
+
+void specc_philox(uint64_t seed, const uint32_t counter[4], uint32_t out[4]) {
+  memcpy(out, counter, 4 * sizeof *out);
+  philox((uint32_t)seed, (uint32_t)(seed >> 32), out);
+}
+
+double specc_exp(double x) {
+  if (x != x) return x;
+  if (x > 709.0) return INFINITY;
+  return x <= 0 ? exp_negative(x) : 1.0 / exp_negative(-x);
+}
+
+double specc_log(double x) {
+  if (x != x || x < 0) return NAN;
+  if (x == 0) return -INFINITY;
+  if (x > 1.7976931348623157e308) return x;
+  if (x < 2.2250738585072014e-308) return log_positive(x * 18014398509481984.0) - 54 * 0.6931471805599453;
+  return log_positive(x);
+}
+
+double noise_uniform(noise n, int32_t position, enum purpose purpose) {
+  uint32_t c[4] = {(uint32_t)position, (uint32_t)purpose, 0, n.sample};
+#ifdef SPECC_CONTROLS
+  static _Atomic uint32_t shared;
+  if (SPECC_FAULT(shared_random)) c[2] = atomic_fetch_add(&shared, 1);
+#endif
+  philox((uint32_t)n.seed, (uint32_t)(n.seed >> 32), c);
+  return ((double)(c[0] >> 5) * 67108864.0 + (double)(c[1] >> 6)) * 0x1p-53;
+}
+
+int32_t draw_inverse(const double *weight, int32_t n, double u, double *block) {
+  int32_t blocks = (n + 63) / 64;
+  double total = 0;
+  for (int32_t b = 0; b < blocks; b++) {
+    int32_t end = b * 64 + 64 < n ? b * 64 + 64 : n;
+    double sum = 0;
+    for (int32_t i = b * 64; i < end; i++) sum += weight[i];
+    block[b] = sum;
+    total += sum;
+  }
+  double goal = u * total, running = 0;
+  int32_t b = 0, last = -1;
+  while (b < blocks - 1 && running + block[b] <= goal) running += block[b++];
+  for (; b >= 0 && last < 0; b--) {                           /* a block of rounding dust alone falls to the one before */
+    int32_t end = b * 64 + 64 < n ? b * 64 + 64 : n;
+    for (int32_t i = b * 64; i < end; i++) {
+      if (!(weight[i] > 0)) continue;
+      last = i;
+      if ((running += weight[i]) > goal) return i;
+    }
+  }
+  return last;
+}
+
+/* Times of the race for ids first .. first + 64: two ids share a Philox block; u = (52 bits + 1/2) / 2^52 is never 0 or 1. */
+SPECC_CLONES static void race_times(const double *p, int32_t first, uint64_t seed, uint32_t sample, int32_t position, double *time) {
+  double u[64];
+  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+  for (int i = 0; i < 32; i++) {
+    uint32_t c[4] = {(uint32_t)position, PURPOSE_RACE, (uint32_t)first / 2 + (uint32_t)i, sample};
+    philox(k0, k1, c);
+    uint64_t a = ((uint64_t)c[0] << 20) | (c[1] >> 12), b = ((uint64_t)c[2] << 20) | (c[3] >> 12);
+    u[2 * i] = (of_bits(a | 0x4330000000000000ull) - 4503599627370496.0 + 0.5) * 0x1p-52;
+    u[2 * i + 1] = (of_bits(b | 0x4330000000000000ull) - 4503599627370496.0 + 0.5) * 0x1p-52;
+  }
+  for (int i = 0; i < 64; i++) time[i] = -log_positive(u[i]) / p[i];
+}
+
+static int any_positive(const double *p, int32_t n) {
+  double sum = 0;
+  for (int32_t i = 0; i < n; i++) sum += p[i];
+  return sum > 0;
+}
+
+int32_t draw_race(const double *p, int32_t n, noise noise, int32_t position) {
+  int32_t winner = -1;
+  double best = INFINITY, time[64], tail[64];
+  for (int32_t first = 0; first < n; first += 64) {
+    int32_t m = n - first < 64 ? n - first : 64;
+    if (!any_positive(p + first, m)) continue;
+    const double *rates = p + first;
+    if (m < 64) { memset(tail, 0, sizeof tail); memcpy(tail, rates, (size_t)m * sizeof *tail); rates = tail; }
+    race_times(rates, first, noise.seed, noise.sample, position, time);
+    for (int32_t i = 0; i < m; i++)
+      if (time[i] < best) { best = time[i]; winner = first + i; }
+  }
+  return winner;
+}
+
+int32_t draw(const double *p, int32_t n, int rule, noise noise, int32_t position, enum purpose purpose, double *block) {
+  if (rule == SPECC_RULE_COUPLED) return draw_race(p, n, noise, position);
+  return draw_inverse(p, n, noise_uniform(noise, position, purpose), block);
+}
+
+/* (p - q)+ into r; returns its sum. q NULL is one-hot at x. */
+SPECC_CLONES static double residual(const double *p, const double *q, int32_t x, int32_t n, double *r) {
+  double lanes[16] = {0}, sum = 0;
+  if (!q) {
+    memcpy(r, p, (size_t)n * sizeof *r);
+    r[x] = 0;
+  } else {
+    for (int32_t i = 0; i < n; i++) { double d = p[i] - q[i]; r[i] = d > 0 ? d : 0; }
+  }
+  for (int32_t i = 0; i < n; i++) lanes[i & 15] += r[i];
+  for (int i = 0; i < 16; i++) sum += lanes[i];
+  return sum;
+}
+
+#ifdef SPECC_CONTROLS
+static int32_t largest(const double *p, int32_t n) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < n; i++) if (p[i] > p[best]) best = i;
+  return best;
+}
+#endif
+
+int judge(workspace *w, const double *p, const double *q, int32_t x, int rule, noise noise, int32_t position, int32_t *token) {
+  if (rule == SPECC_RULE_COUPLED) return (*token = draw_race(p, w->n_ids, noise, position)) == x;
+  double u = noise_uniform(noise, position, PURPOSE_ACCEPT);
+  *token = x;
+  if (u * (q ? q[x] : 1.0) < p[x]) return 1;
+#ifdef SPECC_CONTROLS
+  if (SPECC_FAULT(argmax_replacement)) { *token = largest(p, w->n_ids); return 0; }
+  if (SPECC_FAULT(no_residual)) { *token = draw_inverse(p, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block); return 0; }
+#endif
+  if (!(residual(p, q, x, w->n_ids, w->residual) > 0)) return 1;
+  *token = draw_inverse(w->residual, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block);
+  return 0;
+}
