@@ -1,0 +1,85 @@
+"""Weights in the layout of specc's CPU kernels (runtime/ops/kernels.h): groups of 8 outputs by blocks of 32 inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+GROUP, BLOCK = 8, 32
+KINDS = ("w4", "w4m", "w8")
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A weight [n, k] in blocks of 32 inputs.
+
+    kind "w4": scale * (code - 8), codes 0..15; "w4m": scale * code + minimum, codes 0..15; "w8": scale * code, codes -128..127.
+    codes uint8 or int8 [n, k]; scales and minima float16 [n, k / 32], minima None but for w4m.
+    """
+
+    kind: str
+    codes: np.ndarray
+    scales: np.ndarray
+    minima: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)."""
+        n, k = self.codes.shape
+        return int(n), int(k)
+
+
+def rows_of(parts: list[Codes]) -> Codes:
+    """Several weights over the same inputs as one, outputs one after the other."""
+    minima = None if parts[0].minima is None else np.concatenate([np.asarray(p.minima) for p in parts])
+    return Codes(parts[0].kind, np.concatenate([p.codes for p in parts]), np.concatenate([p.scales for p in parts]), minima)
+
+
+def interleaved(gate: Codes, up: Codes) -> Codes:
+    """Gate and up in turns of 8 outputs, as the gated product reads them; outputs a multiple of 8."""
+    order = np.arange(2 * gate.shape[0]).reshape(2, -1, GROUP).transpose(1, 0, 2).reshape(-1)
+    both = rows_of([gate, up])
+    return Codes(both.kind, both.codes[order], both.scales[order], None if both.minima is None else both.minima[order])
+
+
+def pack(weight: Codes) -> np.ndarray:
+    """uint8 [bytes]: what the kernels map; outputs are filled up to a multiple of 8 with zeros."""
+    n, k = weight.shape
+    groups, blocks = -(-n // GROUP), k // BLOCK
+    if k % BLOCK:
+        raise ValueError(f"{k} inputs are no multiple of {BLOCK}")
+    heads = [halves(weight.scales, groups, blocks)]
+    if weight.minima is not None:
+        heads.append(halves(weight.minima, groups, blocks))
+    fill = 8 if weight.kind == "w4" else 0
+    padded = np.full((groups * GROUP, k), fill, np.uint8)
+    padded[:n] = weight.codes.astype(np.int16).astype(np.uint8)
+    return np.concatenate([*heads, bytes_of(padded.reshape(groups, GROUP, blocks, BLOCK), weight.kind)], axis=-1).reshape(-1)
+
+
+def halves(values: np.ndarray, groups: int, blocks: int) -> np.ndarray:
+    """float16 [n, blocks] -> uint8 [groups, blocks, 16]."""
+    padded = np.zeros((groups * GROUP, blocks), np.float16)
+    padded[: values.shape[0]] = values
+    return np.ascontiguousarray(padded.reshape(groups, GROUP, blocks).transpose(0, 2, 1)).view(np.uint8)
+
+
+def bytes_of(codes: np.ndarray, kind: str) -> np.ndarray:
+    """uint8 [groups, 8, blocks, 32] -> [groups, blocks, 128 or 256] in the kernels' order."""
+    groups, _, blocks, _ = codes.shape
+    fours = codes.reshape(groups, GROUP, blocks, 8, 4).transpose(0, 2, 3, 1, 4)  # [groups, blocks, 8 input fours, 8 outputs, 4]
+    if kind == "w8":
+        return np.ascontiguousarray(fours).reshape(groups, blocks, 256)
+    return np.ascontiguousarray(fours[:, :, 0::2] | (fours[:, :, 1::2] << 4)).reshape(groups, blocks, 128)
+
+
+def unpacked(weight: Codes) -> np.ndarray:
+    """The fp32 weight [n, k] that the codes stand for."""
+    n, k = weight.shape
+    codes = weight.codes.astype(np.float32).reshape(n, -1, BLOCK)
+    scales = weight.scales.astype(np.float32)[..., None]
+    if weight.kind == "w4":
+        codes = codes - 8
+    minima = 0 if weight.minima is None else weight.minima.astype(np.float32)[..., None]
+    return np.asarray(codes * scales + minima, np.float32).reshape(n, k)

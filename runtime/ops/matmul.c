@@ -1,0 +1,114 @@
+/* matmul.c - one product with what stands around it: norm before; bias, gate and residual after. */
+#include "internal.h"
+#include "ops.h"
+#include <pthread.h>
+
+void pool_run(const pool *p, void (*work)(void *argument, size_t i), size_t n, void *argument) {
+  if (p && p->run && n > 1) { p->run(p->self, work, n, argument); return; }
+  for (size_t i = 0; i < n; i++) work(argument, i);
+}
+
+/* ------------------------------------------------------------------ scratch, one set per thread, freed when it ends */
+enum { SLOTS = 4 };
+typedef struct scratch_set { void *memory[SLOTS]; size_t bytes[SLOTS]; } scratch_set;
+static pthread_key_t scratch_key;
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+
+static void scratch_free(void *p) {
+  scratch_set *s = p;
+  for (int i = 0; i < SLOTS; i++) free(s->memory[i]);
+  free(s);
+}
+
+static void scratch_init(void) { pthread_key_create(&scratch_key, scratch_free); }
+
+void *scratch(int slot, size_t bytes) {
+  pthread_once(&scratch_once, scratch_init);
+  scratch_set *s = pthread_getspecific(scratch_key);
+  if (!s) {
+    if (!(s = calloc(1, sizeof *s))) return NULL;
+    pthread_setspecific(scratch_key, s);
+  }
+  if (s->bytes[slot] < bytes) {
+    free(s->memory[slot]);
+    s->bytes[slot] = 0;
+    size_t size = (bytes + bytes / 4 + 4095) & ~(size_t)4095;
+    if (!(s->memory[slot] = aligned_alloc(64, size))) return NULL;
+    s->bytes[slot] = size;
+  }
+  return s->memory[slot];
+}
+
+/* ------------------------------------------------------------------ the product */
+typedef struct job {
+  const product *p;
+  const float *x, *residual;
+  float *normed, *y;
+  activation *a;
+  int rows, blocks, groups_per_part;
+} job;
+
+/* Norm and quantization of one row. */
+static void prepare_row(void *argument, size_t i) {
+  job *j = argument;
+  const product *p = j->p;
+  const float *x = j->x + i * (size_t)p->inputs;
+  if (p->norm) {
+    float *normed = j->normed + i * (size_t)p->inputs;
+    rms_norm(x, p->norm, p->inputs, p->epsilon, normed);
+    x = normed;
+  }
+  quantize_rows(x, 1, p->inputs, j->a + i * (size_t)j->blocks);
+}
+
+/* Eight results of one row, from column `at`. */
+static void finish_group(const job *j, const float *sums, int row, int at) {
+  const product *p = j->p;
+  int n = p->kept - at < GROUP ? p->kept - at : GROUP;
+  size_t to = (size_t)row * (size_t)p->kept + (size_t)at;
+  for (int i = 0; i < n; i++) {
+    float v = sums[i];
+    if (p->bias) v += p->bias[at + i];
+    if (j->residual) v += j->residual[to + (size_t)i];
+    j->y[to + (size_t)i] = v;
+  }
+}
+
+enum { TILE_ROWS = 32 };
+
+static void product_part(void *argument, size_t part) {
+  job *j = argument;
+  const product *p = j->p;
+  int step = p->gate ? 2 : 1, groups = p->outputs / GROUP, first = (int)part * j->groups_per_part, last = first + j->groups_per_part;
+  size_t bytes = block_bytes(p->kind) * (size_t)j->blocks;
+  float sums[2][TILE_ROWS * GROUP], gated[GROUP], pairs[2 * GROUP];
+  for (int g = first; g < last && g < groups; g += step)
+    for (int row = 0; row < j->rows; row += TILE_ROWS) {
+      int rows = j->rows - row < TILE_ROWS ? j->rows - row : TILE_ROWS;
+      const activation *a = j->a + (size_t)row * (size_t)j->blocks;
+      for (int s = 0; s < step; s++)
+        p->kernels->dot[p->kind](p->weights + bytes * (size_t)(g + s), a, (size_t)j->blocks, rows, j->blocks, sums[s]);
+      for (int i = 0; i < rows; i++) {
+        if (!p->gate) { finish_group(j, sums[0] + i * GROUP, row + i, g * GROUP); continue; }
+        memcpy(pairs, sums[0] + i * GROUP, sizeof gated);
+        memcpy(pairs + GROUP, sums[1] + i * GROUP, sizeof gated);
+        gate_up(pairs, GROUP, gated);
+        finish_group(j, gated, row + i, g / 2 * GROUP);
+      }
+    }
+}
+
+bool matmul(const product *p, const float *x, int rows, const float *residual, float *y, const pool *threads) {
+  int blocks = p->inputs / BLOCK;
+  if (rows < 1) return true;
+  job j = {.p = p, .x = x, .residual = residual, .y = y, .rows = rows, .blocks = blocks};
+  j.a = scratch(0, (size_t)rows * (size_t)blocks * sizeof *j.a);
+  j.normed = p->norm ? scratch(1, (size_t)rows * (size_t)p->inputs * sizeof *j.normed) : NULL;
+  if (!j.a || (p->norm && !j.normed)) return false;
+  pool_run(rows < 8 ? NULL : threads, prepare_row, (size_t)rows, &j);
+  size_t group = block_bytes(p->kind) * (size_t)blocks * (size_t)(rows < 8 ? 1 : rows / 4);
+  int per_part = (int)(65536 / group) + 1;
+  j.groups_per_part = (per_part + 1) & ~1;
+  pool_run(threads, product_part, (size_t)((p->outputs / GROUP + j.groups_per_part - 1) / j.groups_per_part), &j);
+  return true;
+}

@@ -1,0 +1,139 @@
+/* rows.c - what happens to a row before and after its products: norm, quantization, gate, embedding; and the scalar dot. */
+#include "float_math.h"
+#include "internal.h"
+#include "kernels.h"
+#include <math.h>
+
+float exp_stated(float x) { return exp_float(x); }
+
+float half_to_float(uint16_t h) {
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 1023, bits;
+  float f;
+  if (exponent == 0) {
+    f = (float)mantissa * 0x1p-24f;
+    return sign ? -f : f;
+  }
+  bits = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | mantissa << 13;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+/* Largest magnitude of a block; NaN and infinity come out as not <= 3.4e38. */
+SPECC_CLONES static void largest_of_blocks(const float *x, int blocks, float *largest) {
+  for (int b = 0; b < blocks; b++) {
+    float lane[8] = {0}, top = 0;
+    int bad = 0;
+    for (int i = 0; i < BLOCK; i += 8)
+      for (int j = 0; j < 8; j++) {
+        float v = fabsf(x[b * BLOCK + i + j]);
+        bad |= !(v <= 3.4028235e38f);
+        lane[j] = v > lane[j] ? v : lane[j];
+      }
+    for (int j = 0; j < 8; j++) top = lane[j] > top ? lane[j] : top;
+    largest[b] = bad ? NAN : top;
+  }
+}
+
+SPECC_CLONES static void quantize_block(const float *x, float inverse, int8_t *q, int32_t *sum) {
+  const float shift = 12582912.0f;                            /* rounds to nearest even */
+  int32_t total = 0;
+  for (int i = 0; i < BLOCK; i++) {
+    float t = x[i] * inverse + shift;
+    int32_t bits;
+    memcpy(&bits, &t, sizeof bits);
+    int32_t v = bits - 0x4b400000;
+    q[i] = (int8_t)v;
+    total += v;
+  }
+  *sum = total;
+}
+
+void quantize_rows(const float *x, int rows, int inputs, activation *a) {
+  int blocks = inputs / BLOCK;
+  float largest[64];
+  for (int at = 0, n; at < rows * blocks; at += n) {
+    n = rows * blocks - at < 64 ? rows * blocks - at : 64;
+    largest_of_blocks(x + (size_t)at * BLOCK, n, largest);
+    for (int b = 0; b < n; b++) {
+      activation *o = a + at + b;
+      float top = largest[b];
+      bool tiny = top < 1e-30f, finite = top == top;
+      o->d = finite ? (tiny ? 0 : top / 127.0f) : NAN;
+      quantize_block(x + (size_t)(at + b) * BLOCK, finite && !tiny ? 127.0f / top : 0, o->q, &o->sum);
+      if (!finite || tiny) { memset(o->q, 0, sizeof o->q); o->sum = 0; }
+      o->d_sum = o->d * (float)o->sum;
+    }
+  }
+}
+
+/* Zhang and Sennrich, "Root mean square layer normalization" (2019). 16 lanes joined by a fixed tree. */
+SPECC_CLONES void rms_norm(const float *x, const float *weight, int inputs, float epsilon, float *y) {
+  float lane[16] = {0};
+  for (int i = 0; i + 16 <= inputs; i += 16)
+    for (int j = 0; j < 16; j++) lane[j] = __builtin_fmaf(x[i + j], x[i + j], lane[j]);
+  for (int i = inputs & ~15; i < inputs; i++) lane[i & 15] = __builtin_fmaf(x[i], x[i], lane[i & 15]);
+  for (int half = 8; half; half /= 2)
+    for (int j = 0; j < half; j++) lane[j] += lane[j + half];
+  float scale = 1.0f / sqrtf(lane[0] / (float)inputs + epsilon);
+  for (int i = 0; i < inputs; i++) y[i] = x[i] * scale * weight[i];
+}
+
+SPECC_CLONES void gate_up(const float *pairs, int n, float *y) {
+  for (int g = 0; g < n / GROUP; g++)
+    for (int j = 0; j < GROUP; j++) {
+      float gate = pairs[g * 16 + j], up = pairs[g * 16 + 8 + j], e = exp_float(-fabsf(gate));
+      float sigmoid = (gate >= 0 ? 1.0f : e) / (1.0f + e);
+      y[g * GROUP + j] = gate * sigmoid * up;
+    }
+}
+
+static int weight_at(enum weight_kind kind, const uint8_t *w, int output, int input) {
+  int j = kind == WEIGHT_W8 ? input / 4 : input / 8, c = input % 4;
+  uint8_t byte = w[32 * j + 4 * output + c];
+  if (kind == WEIGHT_W8) return (int8_t)byte;
+  return input % 8 < 4 ? byte & 15 : byte >> 4;
+}
+
+static float scale_at(const uint8_t *block, int i) {
+  uint16_t h;
+  memcpy(&h, block + 2 * i, sizeof h);
+  return half_to_float(h);
+}
+
+void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, int64_t row, float *y) {
+  size_t size = block_bytes(kind);
+  int nb = inputs / BLOCK, n = (int)(row % GROUP);
+  for (int b = 0; b < nb; b++) {
+    const uint8_t *block = packed + ((size_t)(row / GROUP) * (size_t)nb + (size_t)b) * size;
+    const uint8_t *w = block + (kind == WEIGHT_W4M ? 32 : 16);
+    float scale = scale_at(block, n), minimum = kind == WEIGHT_W4M ? scale_at(block, 8 + n) : 0;
+    for (int i = 0; i < BLOCK; i++) {
+      int v = weight_at(kind, w, n, i) - (kind == WEIGHT_W4 ? 8 : 0);
+      y[b * BLOCK + i] = kind == WEIGHT_W4M ? __builtin_fmaf((float)v, scale, minimum) : (float)v * scale;
+    }
+  }
+}
+
+/* ------------------------------------------------------------------ the scalar dot, which defines the bits */
+static void dot_scalar(enum weight_kind kind, const uint8_t *group, const activation *a, size_t lda, int rows, int nb, float *y) {
+  size_t size = block_bytes(kind);
+  memset(y, 0, (size_t)rows * GROUP * sizeof *y);
+  for (int b = 0; b < nb; b++) {
+    const uint8_t *block = group + (size_t)b * size, *w = block + (kind == WEIGHT_W4M ? 32 : 16);
+    for (int m = 0; m < rows; m++) {
+      const activation *x = a + (size_t)m * lda + b;
+      for (int n = 0; n < GROUP; n++) {
+        int32_t sum = kind == WEIGHT_W4 ? -8 * x->sum : 0;
+        for (int i = 0; i < BLOCK; i++) sum += weight_at(kind, w, n, i) * x->q[i];
+        float *out = y + m * GROUP + n;
+        *out = __builtin_fmaf((float)sum * x->d, scale_at(block, n), *out);
+        if (kind == WEIGHT_W4M) *out = __builtin_fmaf(x->d_sum, scale_at(block, 8 + n), *out);
+      }
+    }
+  }
+}
+
+static void w4_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W4, g, a, lda, rows, nb, y); }
+static void w4m_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W4M, g, a, lda, rows, nb, y); }
+static void w8_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W8, g, a, lda, rows, nb, y); }
+const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}};

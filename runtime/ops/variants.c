@@ -1,0 +1,90 @@
+/* variants.c - which instructions this CPU has, and whether the dot that uses them gives the scalar one's bits here. */
+#include "internal.h"
+#include "kernels.h"
+#include <pthread.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+extern const kernel_set kernels_avx2, kernels_vnni512, kernels_vnni256, kernels_dotprod;
+
+static bool runs_here(const kernel_set *k) {
+  if (k == &kernels_scalar) return true;
+#if defined(__x86_64__) && defined(__GNUC__)
+  __builtin_cpu_init();
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (k == &kernels_avx2) return avx2;
+  if (k == &kernels_vnni512) return avx2 && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+#if __GNUC__ >= 12
+  if (k == &kernels_vnni256) return avx2 && __builtin_cpu_supports("avxvnni");
+#endif
+#endif
+#if defined(__aarch64__)
+  if (k == &kernels_dotprod) return getauxval(AT_HWCAP) & (1u << 20);   /* asimddp */
+#endif
+  return false;
+}
+
+static const kernel_set *const all[] = {
+#if defined(__x86_64__) && defined(__GNUC__)
+  &kernels_vnni512,
+#if __GNUC__ >= 12
+  &kernels_vnni256,
+#endif
+  &kernels_avx2,
+#endif
+#if defined(__aarch64__)
+  &kernels_dotprod,
+#endif
+  &kernels_scalar};
+enum { ALL = sizeof all / sizeof *all };
+
+const kernel_set *kernels_find(const char *name) {
+  for (int i = 0; i < ALL; i++)
+    if (!strcmp(all[i]->name, name)) return runs_here(all[i]) ? all[i] : NULL;
+  return NULL;
+}
+
+/* Random groups, extreme ones among them, against the scalar dot. A variant that differs here is not used. */
+static bool agrees(const kernel_set *k) {
+  enum { NB = 5, ROWS = 7 };
+  uint8_t group[NB * 272];
+  activation a[ROWS * NB];
+  float x[ROWS * NB * BLOCK], want[ROWS * GROUP], got[ROWS * GROUP];
+  for (uint32_t trial = 0; trial < 24; trial++) {
+    uint32_t c[4] = {trial, 0, 0, 0}, r[4];
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+      c[1] = (uint32_t)i; specc_philox(1, c, r);
+      x[i] = ((float)(int32_t)r[0] * 0x1p-31f) * (r[1] % 8 ? 1.0f : 1e3f);
+    }
+    for (int kind = 0; kind < WEIGHT_KINDS; kind++) {
+      for (size_t i = 0; i < sizeof group; i++) {
+        c[1] = (uint32_t)i; c[2] = 1; specc_philox(2, c, r);
+        group[i] = (uint8_t)(trial % 4 == 1 ? 0xff : trial % 4 == 2 ? 0x80 : r[0]);
+      }
+      for (int b = 0; b < NB; b++)
+        for (int i = 0; i < 16; i++) {
+          c[1] = (uint32_t)(b * 16 + i); c[2] = 2; specc_philox(3, c, r);
+          uint16_t half = (uint16_t)(r[0] & 0xbfff);             /* any sign, no infinity */
+          memcpy(group + (size_t)b * block_bytes((enum weight_kind)kind) + 2 * i, &half, kind == WEIGHT_W4M || i < 8 ? 2 : 0);
+        }
+      quantize_rows(x, ROWS, NB * BLOCK, a);
+      kernels_scalar.dot[kind](group, a, NB, ROWS, NB, want);
+      k->dot[kind](group, a, NB, ROWS, NB, got);
+      if (memcmp(want, got, sizeof want)) return false;
+    }
+  }
+  return true;
+}
+
+static const kernel_set *best = &kernels_scalar;
+static void choose(void) {
+  for (int i = ALL - 1; i >= 0; i--)
+    if (runs_here(all[i]) && agrees(all[i])) best = all[i];
+}
+
+const kernel_set *kernels_best(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, choose);
+  return best;
+}
