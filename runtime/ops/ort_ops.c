@@ -9,7 +9,7 @@
  *       attributes heads, kv_heads, scale, window, soft_cap
  *
  * A shape that does not fit, a length below 0 or beyond the capacity, an id or a position out of range is a named error. */
-#include "internal.h"
+#include "../backends/ort.h"
 #include "op_abi.h"
 #include "ops.h"
 #include <stdarg.h>
@@ -269,7 +269,6 @@ OP(embedding, Embedding, 2, 1, required)
 OP(attention, Attention, 8, 3, optional_from_7)
 
 /* The domain outlives every session: it is made once for each function table that asks (a process may hold two). */
-SPECC_API OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const ort_base *base);
 OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const ort_base *base) {
   enum { TABLES = 8 };
   static struct { const void *table; OrtCustomOpDomain *domain; } made[TABLES];

@@ -1,8 +1,6 @@
 /* test_core.c - arithmetic, distributions, the loop on table engines, the certificate. No engine library needed. */
-#include "check.h"
-#include "specc.h"
+#include "expect.h"
 #include <math.h>
-#include <string.h>
 
 static uint32_t state = 1;
 static double uniform(void) { state = state * 1664525u + 1013904223u; return (state >> 8) / 16777216.0; }
@@ -13,19 +11,19 @@ static void test_philox(void) {
   const uint32_t a[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}, b[4] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
   const uint32_t c[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
   uint32_t out[4];
-  specc_philox(0, zero, out); CHECK(!memcmp(out, a, sizeof out));
-  specc_philox(~0ull, ones, out); CHECK(!memcmp(out, b, sizeof out));
-  specc_philox(0x299f31d0a4093822ull, digits, out); CHECK(!memcmp(out, c, sizeof out));
+  specc_philox(0, zero, out); EXPECT(!memcmp(out, a, sizeof out));
+  specc_philox(~0ull, ones, out); EXPECT(!memcmp(out, b, sizeof out));
+  specc_philox(0x299f31d0a4093822ull, digits, out); EXPECT(!memcmp(out, c, sizeof out));
 }
 
 static void test_polynomials(void) {
   for (int i = 0; i < 200000; i++) {
     double x = -700 * uniform(), y = exp(40 * uniform() - 20);
-    CHECK(fabs(specc_exp(x) / exp(x) - 1) < 1e-15);
-    CHECK(fabs(specc_log(y) - log(y)) <= 1e-15 * (1 + fabs(log(y))));
+    EXPECT(fabs(specc_exp(x) / exp(x) - 1) < 1e-15);
+    EXPECT(fabs(specc_log(y) - log(y)) <= 1e-15 * (1 + fabs(log(y))));
   }
-  CHECK(specc_exp(0) == 1 && specc_exp(-INFINITY) == 0 && specc_log(1) == 0 && specc_log(0) == -INFINITY && isnan(specc_log(-1)));
-  CHECK(fabs(specc_log(5e-324) + 744.4400719213812) < 1e-9 && fabs(specc_exp(5) / exp(5) - 1) < 1e-15);
+  EXPECT(specc_exp(0) == 1 && specc_exp(-INFINITY) == 0 && specc_log(1) == 0 && specc_log(0) == -INFINITY && isnan(specc_log(-1)));
+  EXPECT(fabs(specc_log(5e-324) + 744.4400719213812) < 1e-9 && fabs(specc_exp(5) / exp(5) - 1) < 1e-15);
 }
 
 static void test_filters(void) {
@@ -33,17 +31,17 @@ static void test_filters(void) {
   double p[4];
   const float logits[4] = {logf(.5f), logf(.3f), logf(.1f), logf(.1f)};
   specc_request_default(&r);
-  CHECK(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && fabs(p[0] - .5) < 1e-7 && fabs(p[3] - .1) < 1e-7);
+  EXPECT(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && fabs(p[0] - .5) < 1e-7 && fabs(p[3] - .1) < 1e-7);
   r.options.top_k = 3;                                          /* a tie at the third place keeps the lower id */
-  CHECK(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && p[2] > 0 && p[3] == 0);
+  EXPECT(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && p[2] > 0 && p[3] == 0);
   r.options.top_k = 0; r.options.top_p = 0.7;
-  CHECK(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && p[1] > 0 && p[2] == 0);
+  EXPECT(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && p[1] > 0 && p[2] == 0);
   r.options.top_p = 1; r.options.min_p = 0.5;
-  CHECK(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && p[1] > 0 && p[2] == 0);
+  EXPECT(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && p[1] > 0 && p[2] == 0);
   r.options.min_p = 0; r.options.temperature = 0;
-  CHECK(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && p[0] == 1);
+  EXPECT(!specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) && p[0] == 1);
   float bad[4] = {0, NAN, 0, 0};
-  CHECK(specc_distribution(&r.options, bad, 4, 4, NULL, 0, 0, p) == SPECC_E_NUMERICS);
+  EXPECT(specc_distribution(&r.options, bad, 4, 4, NULL, 0, 0, p) == SPECC_E_NUMERICS);
 }
 
 enum { N = 12, CONTEXT = 96, K = 4 };
@@ -56,13 +54,13 @@ static specc_model *make_model(int order, int draft, int exact) {
   specc_model *m;
   for (int i = 0; i < N * N; i++)
     for (int j = 0; j < N; j++) { target_table[i][j] = (float)(3 * uniform()); draft_table[i][j] = target_table[i][j] + (float)uniform(); }
-  CHECK(!specc_table_backend(&target_table[0][0], N, N, order, CONTEXT + 8, widths, 6, &target));
-  CHECK(!specc_table_backend(&draft_table[0][0], N, N, order, CONTEXT + 8, widths, 6, &engine));
-  CHECK(draft == 2 ? !specc_model_drafter(&engine, &drafter) : !specc_ngram_drafter(1, 3, &drafter));
+  EXPECT(!specc_table_backend(&target_table[0][0], N, N, order, CONTEXT + 8, widths, 6, &target));
+  EXPECT(!specc_table_backend(&draft_table[0][0], N, N, order, CONTEXT + 8, widths, 6, &engine));
+  EXPECT(draft == 2 ? !specc_model_drafter(&engine, &drafter) : !specc_ngram_drafter(1, 3, &drafter));
   if (draft != 2) engine.release(engine.self);
   specc_model_parts parts = {.target = &target, .drafter = draft ? &drafter : NULL, .n_ids = N, .context = CONTEXT, .k_max = K,
                              .n_eos = 1, .eos = eos, .assume_exact = exact};
-  CHECK(!specc_model_create(&parts, &m));
+  EXPECT(!specc_model_create(&parts, &m));
   return m;
 }
 
@@ -73,8 +71,8 @@ static int32_t generate(specc_session *s, int rule, double temperature, int spec
   specc_request_default(&r);
   r.options.temperature = temperature;
   r.rule = rule; r.speculation = speculation; r.k = k; r.seeded = 1; r.seed = 7; r.ignore_eos = 1; r.max_new_tokens = 1000;
-  CHECK(!specc_session_start(s, &r, prompt, 5));
-  CHECK(!specc_session_run(s, NULL, NULL));
+  EXPECT(!specc_session_start(s, &r, prompt, 5));
+  EXPECT(!specc_session_run(s, NULL, NULL));
   memcpy(out, specc_session_tokens(s, &n_prompt, &n), CONTEXT * sizeof *out);
   return n;
 }
@@ -87,13 +85,13 @@ static void test_equality(void) {
       specc_session *s;
       int32_t plain[CONTEXT], spec[CONTEXT];
       specc_stats stats;
-      CHECK(!specc_session_create(m, &s));
+      EXPECT(!specc_session_create(m, &s));
       for (int t = 0; t < 3; t++) {
-        CHECK(generate(s, SPECC_RULE_COUPLED, 0.7 * t, 0, 0, plain) == CONTEXT);
+        EXPECT(generate(s, SPECC_RULE_COUPLED, 0.7 * t, 0, 0, plain) == CONTEXT);
         for (int k = 1; k <= K; k++) {
-          CHECK(generate(s, SPECC_RULE_COUPLED, 0.7 * t, 1, k, spec) == CONTEXT);
-          CHECK(!memcmp(plain, spec, sizeof plain));
-          CHECK(!specc_session_stats(s, &stats) && stats.enabled && stats.rounds_proposing > 0);
+          EXPECT(generate(s, SPECC_RULE_COUPLED, 0.7 * t, 1, k, spec) == CONTEXT);
+          EXPECT(!memcmp(plain, spec, sizeof plain));
+          EXPECT(!specc_session_stats(s, &stats) && stats.enabled && stats.rounds_proposing > 0);
         }
       }
       specc_session_free(s);
@@ -107,12 +105,12 @@ static void test_certificate(void) {
   specc_model *m = make_model(2, 2, 0);
   specc_model_info info;
   for (int i = 0; i < 64; i++) text[i] = (int32_t)(uniform() * N);
-  CHECK(!specc_model_info_get(m, &info) && !info.enabled && info.reasons == SPECC_R_UNCERTIFIED_DEVICE);
+  EXPECT(!specc_model_info_get(m, &info) && !info.enabled && info.reasons == SPECC_R_UNCERTIFIED_DEVICE);
   specc_certify_options o = {.tokens = text, .n_tokens = 64, .seed = 1};
-  CHECK(!specc_certify(m, &o, &c));
-  CHECK(c.kind == SPECC_CERT_BIT_EXACT && c.rows_compared > 1000 && !c.reasons);
-  for (int i = 0; i < c.n_widths; i++) CHECK(c.width_class[i] == 0 && !c.rows_different[i]);
-  CHECK(!specc_model_certify(m, &c) && !specc_model_info_get(m, &info) && info.enabled);
+  EXPECT(!specc_certify(m, &o, &c));
+  EXPECT(c.kind == SPECC_CERT_BIT_EXACT && c.rows_compared > 1000 && !c.reasons);
+  for (int i = 0; i < c.n_widths; i++) EXPECT(c.width_class[i] == 0 && !c.rows_different[i]);
+  EXPECT(!specc_model_certify(m, &c) && !specc_model_info_get(m, &info) && info.enabled);
   specc_model_free(m);
 }
 
@@ -122,17 +120,17 @@ static void test_refusals(void) {
   specc_request r;
   specc_event e;
   const int32_t prompt[] = {1}, wrong[] = {N};
-  CHECK(!specc_session_create(m, &s));
+  EXPECT(!specc_session_create(m, &s));
   specc_request_default(&r);
-  CHECK(specc_session_step(s, &e) == SPECC_E_ARGUMENT);
-  CHECK(specc_session_start(s, &r, prompt, 0) == SPECC_E_ARGUMENT);
-  CHECK(specc_session_start(s, &r, wrong, 1) == SPECC_E_ARGUMENT);
-  r.options.temperature = -1; CHECK(specc_session_start(s, &r, prompt, 1) == SPECC_E_ARGUMENT);
-  r.options.temperature = NAN; CHECK(specc_session_start(s, &r, prompt, 1) == SPECC_E_ARGUMENT);
-  r.options.temperature = 1; r.options.top_p = 0; CHECK(specc_session_start(s, &r, prompt, 1) == SPECC_E_ARGUMENT);
-  r.options.top_p = 1; r.k = K + 1; CHECK(specc_session_start(s, &r, prompt, 1) == SPECC_E_ARGUMENT);
+  EXPECT(specc_session_step(s, &e) == SPECC_E_ARGUMENT);
+  EXPECT(specc_session_start(s, &r, prompt, 0) == SPECC_E_ARGUMENT);
+  EXPECT(specc_session_start(s, &r, wrong, 1) == SPECC_E_ARGUMENT);
+  r.options.temperature = -1; EXPECT(specc_session_start(s, &r, prompt, 1) == SPECC_E_ARGUMENT);
+  r.options.temperature = NAN; EXPECT(specc_session_start(s, &r, prompt, 1) == SPECC_E_ARGUMENT);
+  r.options.temperature = 1; r.options.top_p = 0; EXPECT(specc_session_start(s, &r, prompt, 1) == SPECC_E_ARGUMENT);
+  r.options.top_p = 1; r.k = K + 1; EXPECT(specc_session_start(s, &r, prompt, 1) == SPECC_E_ARGUMENT);
   r.k = 0; r.max_new_tokens = 0;
-  CHECK(!specc_session_start(s, &r, prompt, 1) && !specc_session_step(s, &e) && e.finished == SPECC_FINISH_LENGTH && e.n_tokens == 0);
+  EXPECT(!specc_session_start(s, &r, prompt, 1) && !specc_session_step(s, &e) && e.finished == SPECC_FINISH_LENGTH && e.n_tokens == 0);
   specc_session_free(s);
   specc_model_free(m);
 }
@@ -144,6 +142,5 @@ int main(void) {
   test_equality();
   test_certificate();
   test_refusals();
-  puts("core: ok");
-  return 0;
+  return finish("core");
 }

@@ -1,0 +1,415 @@
+/* ort.c - the ONNX Runtime backend: a library loaded at run time, one session per engine, buffers bound once per cache. */
+#include "ort.h"
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ALIGN 64                     /* bytes: a cache line, and the widest vector register */
+#define MAX_LAYERS 1024
+#define MAX_BYTES ((int64_t)1 << 40) /* of one cache: more is a mistake in the numbers */
+
+/* ------------------------------------------------------------------ the engine */
+typedef struct engine {
+  library *lib;
+  OrtSession *session;
+  OrtMemoryInfo *memory;             /* "plain memory of the CPU" */
+  int32_t vocab, layers, kv_heads, head_dim, capacity, n_widths, widest;
+  int32_t widths[SPECC_MAX_WIDTHS];
+  char (*names)[24];                 /* [4 * layers]: past_k.i, past_v.i, present_k.i, present_v.i of layer i at 4 * i */
+} engine;
+
+typedef struct tensor_rule {         /* what the graph must declare for one input or output */
+  const char *name;
+  ort_enum type;
+  size_t rank;
+  int64_t dims[4];                   /* -1: rows, or rows whose logits are wanted */
+} tensor_rule;
+
+static const char *type_name(ort_enum type) {
+  return type == ORT_FLOAT ? "float32" : type == ORT_INT32 ? "int32" : type == ORT_INT64 ? "int64" : "another type";
+}
+
+static tensor_rule cache_rule(const engine *e, const char *name) {
+  return (tensor_rule){ name, ORT_FLOAT, 4, { 1, e->kv_heads, e->capacity, e->head_dim } };
+}
+
+static tensor_rule input_rule(const engine *e, int32_t i) {
+  switch (i) {
+    case 0: return (tensor_rule){ "input_ids", ORT_INT64, 2, { 1, -1 } };
+    case 1: return (tensor_rule){ "past_len", ORT_INT32, 1, { 1 } };
+    case 2: return (tensor_rule){ "position", ORT_INT64, 2, { 1, -1 } };
+    case 3: return (tensor_rule){ "logit_rows", ORT_INT64, 1, { -1 } };
+    default: return cache_rule(e, e->names[(i - 4) / 2 * 4 + (i - 4) % 2]);
+  }
+}
+
+static tensor_rule output_rule(const engine *e, int32_t i) {
+  if (i == 0) return (tensor_rule){ "logits", ORT_FLOAT, 2, { -1, e->vocab } };
+  return cache_rule(e, e->names[(i - 1) / 2 * 4 + 2 + (i - 1) % 2]);
+}
+
+/* One side of the graph: its inputs or its outputs. */
+typedef struct side {
+  const char *noun;
+  int32_t n;                         /* tensors that must be there */
+  tensor_rule (*rule)(const engine *e, int32_t i);
+  OrtStatus *(*count)(const OrtSession *, size_t *);
+  OrtStatus *(*name)(const OrtSession *, size_t, OrtAllocator *, char **);
+  OrtStatus *(*info)(const OrtSession *, size_t, OrtTypeInfo **);
+} side;
+
+#define EXPORT_AGAIN "export the graph again"
+
+static int refuse(const side *s, const char *model, const char *name, const char *what) {
+  return specc_error(SPECC_E_FORMAT, "graph %s: %s %s %s; " EXPORT_AGAIN, model, s->noun, name, what);
+}
+
+/* An output may declare no shape at all, which reads as rank 0; the engine then checks it against the bound buffer. */
+static int check_shape(const engine *e, const side *s, const char *model, const tensor_rule *rule, const OrtTensorTypeAndShapeInfo *shape) {
+  const ort_api *api = &e->lib->api;
+  char what[96];
+  int64_t dims[4];
+  size_t rank = 0;
+  int code = ort_check(e->lib, api->GetDimensionsCount(shape, &rank), "could not read", model, EXPORT_AGAIN);
+  if (code || (rank == 0 && s->rule == output_rule)) return code;
+  if (rank != rule->rank) {
+    snprintf(what, sizeof what, "has %zu dimensions, not %zu", rank, rule->rank);
+    return refuse(s, model, rule->name, what);
+  }
+  code = ort_check(e->lib, api->GetDimensions(shape, dims, rank), "could not read", model, EXPORT_AGAIN);
+  for (size_t i = 0; !code && i < rank; i++) {
+    if (dims[i] == rule->dims[i] || dims[i] < 0) continue;
+    if (rule->dims[i] < 0) snprintf(what, sizeof what, "fixes dimension %zu to %lld, but rows must be free", i, (long long)dims[i]);
+    else snprintf(what, sizeof what, "has %lld in dimension %zu, not %lld", (long long)dims[i], i, (long long)rule->dims[i]);
+    code = refuse(s, model, rule->name, what);
+  }
+  return code;
+}
+
+static int check_type(const engine *e, const side *s, const char *model, const tensor_rule *rule, const OrtTypeInfo *info) {
+  const OrtTensorTypeAndShapeInfo *shape = NULL;
+  ort_enum type = 0;
+  char what[96];
+  int code = ort_check(e->lib, e->lib->api.CastTypeInfoToTensorInfo(info, &shape), "could not read", model, EXPORT_AGAIN);
+  if (code) return code;
+  if (!shape) return refuse(s, model, rule->name, "is not a tensor");
+  code = ort_check(e->lib, e->lib->api.GetTensorElementType(shape, &type), "could not read", model, EXPORT_AGAIN);
+  if (code) return code;
+  if (type == rule->type) return check_shape(e, s, model, rule, shape);
+  snprintf(what, sizeof what, "is of %s, not %s", type_name(type), type_name(rule->type));
+  return refuse(s, model, rule->name, what);
+}
+
+static int check_named(const engine *e, const side *s, const char *model, size_t index, const char *name, bool *seen) {
+  int32_t i = 0;
+  while (i < s->n && strcmp(s->rule(e, i).name, name)) i++;
+  if (i == s->n) return refuse(s, model, name, "is not one of specc's graph signature");
+  seen[i] = true;
+  OrtTypeInfo *info = NULL;
+  tensor_rule rule = s->rule(e, i);
+  int code = ort_check(e->lib, s->info(e->session, index, &info), "could not read", model, EXPORT_AGAIN);
+  if (!code) code = check_type(e, s, model, &rule, info);
+  if (info) e->lib->api.ReleaseTypeInfo(info);
+  return code;
+}
+
+static int check_tensor(const engine *e, const side *s, const char *model, size_t index, bool *seen) {
+  char *name = NULL;
+  int code = ort_check(e->lib, s->name(e->session, index, e->lib->allocator, &name), "could not read", model, EXPORT_AGAIN);
+  if (code) return code;
+  code = check_named(e, s, model, index, name, seen);
+  int freed = ort_check(e->lib, e->lib->api.AllocatorFree(e->lib->allocator, name), "could not read", model, EXPORT_AGAIN);
+  return code ? code : freed;
+}
+
+static int check_side(const engine *e, const side *s, const char *model) {
+  bool seen[2 * MAX_LAYERS + 4] = { false };
+  size_t count = 0;
+  int code = ort_check(e->lib, s->count(e->session, &count), "could not read", model, EXPORT_AGAIN);
+  for (size_t i = 0; !code && i < count; i++) code = check_tensor(e, s, model, i, seen);
+  for (int32_t i = 0; !code && i < s->n; i++)
+    if (!seen[i]) code = refuse(s, model, s->rule(e, i).name, "is missing");
+  return code;
+}
+
+static int check_signature(const engine *e, const char *model) {
+  const ort_api *api = &e->lib->api;
+  const side inputs = { "input", 4 + 2 * e->layers, input_rule, api->SessionGetInputCount, api->SessionGetInputName, api->SessionGetInputTypeInfo };
+  const side outputs = { "output", 1 + 2 * e->layers, output_rule, api->SessionGetOutputCount, api->SessionGetOutputName, api->SessionGetOutputTypeInfo };
+  int code = check_side(e, &inputs, model);
+  return code ? code : check_side(e, &outputs, model);
+}
+
+/* Row counts change from call to call, so a memory pattern of one call would not fit the next. */
+static int set_options(const library *lib, OrtSessionOptions *options, int threads) {
+  const ort_api *api = &lib->api;
+  const char *action = "refused", *thing = "a session option", *advice = "install another version";
+  int code = ort_check(lib, api->SetIntraOpNumThreads(options, threads), action, thing, advice);
+  if (!code) code = ort_check(lib, api->SetInterOpNumThreads(options, 1), action, thing, advice);
+  if (!code) code = ort_check(lib, api->SetSessionExecutionMode(options, ORT_SEQUENTIAL), action, thing, advice);
+  if (!code) code = ort_check(lib, api->DisableMemPattern(options), action, thing, advice);
+  if (!code) code = ort_check(lib, api->SetSessionLogSeverityLevel(options, ORT_SEVERITY_ERROR), action, thing, advice);
+  return code;
+}
+
+static int create_session(engine *e, const char *model, int threads) {
+  OrtSessionOptions *options = NULL;
+  struct stat found;
+  if (stat(model, &found) || !S_ISREG(found.st_mode))
+    return specc_error(SPECC_E_IO, "there is no graph file %s; check the path or build the bundle again", model);
+  int code = ort_check(e->lib, e->lib->api.CreateSessionOptions(&options), "could not prepare", model, "close other programs");
+  if (!code) code = set_options(e->lib, options, threads);
+  if (!code) code = ort_check(e->lib, RegisterCustomOps(options, e->lib->base), "could not take specc's operators for", model, "install a newer one");
+  if (!code) code = ort_check(e->lib, e->lib->api.CreateSession(e->lib->env, model, options, &e->session), "could not load", model,
+                          "build the bundle again, or install the engine version that it names");
+  if (options) e->lib->api.ReleaseSessionOptions(options);
+  return code;
+}
+
+static void ort_release(void *self) {
+  engine *e = self;
+  if (e->session) e->lib->api.ReleaseSession(e->session);
+  if (e->memory) e->lib->api.ReleaseMemoryInfo(e->memory);
+  if (e->lib) ort_drop(e->lib);
+  free(e->names);
+  free(e);
+}
+
+/* ------------------------------------------------------------------ a cache: buffers and bindings, laid out once */
+typedef struct binding {
+  int32_t rows, n_logits;
+  OrtIoBinding *io;
+} binding;
+
+typedef struct cache {
+  engine *engine;
+  specc_io io;
+  int32_t past_len;
+  void *memory;                      /* one block that holds everything below and the io buffers */
+  float *kv;                         /* [2 * layers] tensors f32 [kv_heads, capacity, head_dim], kv_stride apart */
+  size_t kv_stride;                  /* floats */
+  OrtValue **values;                 /* [n_values] every tensor made: the 2 * layers of the cache first, then past_len */
+  int32_t n_values, n_bindings;
+  binding bindings[SPECC_MAX_WIDTHS + 1];
+} cache;
+
+static size_t padded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static size_t kv_bytes(const engine *e) { return (size_t)e->kv_heads * (size_t)e->capacity * (size_t)e->head_dim * sizeof(float); }
+
+static void ort_close(void *opened) {
+  cache *c = opened;
+  const ort_api *api = &c->engine->lib->api;
+  for (int32_t i = 0; i < c->n_bindings; i++)
+    if (c->bindings[i].io) api->ReleaseIoBinding(c->bindings[i].io);
+  for (int32_t i = 0; i < c->n_values; i++) api->ReleaseValue(c->values[i]);
+  free(c->values);
+  free(c->memory);
+  free(c);
+}
+
+/* calloc: the system gives zeroed pages as they are first touched. */
+static bool lay_out(cache *c) {
+  const engine *e = c->engine;
+  size_t kv = padded(kv_bytes(e)), rows = padded((size_t)e->widest * sizeof(int64_t));
+  size_t logits = padded((size_t)e->widest * (size_t)e->vocab * sizeof(float));
+  c->memory = calloc(1, 2 * (size_t)e->layers * kv + 3 * rows + logits + ALIGN);
+  c->values = calloc(2 * (size_t)e->layers + 1 + 4 * (SPECC_MAX_WIDTHS + 1), sizeof(OrtValue *));
+  if (!c->memory || !c->values) return false;
+  unsigned char *p = c->memory;
+  p += (ALIGN - (uintptr_t)p % ALIGN) % ALIGN;
+  c->kv = (void *)p, p += 2 * (size_t)e->layers * kv;
+  c->kv_stride = kv / sizeof(float);
+  c->io.input_ids = (void *)p, p += rows;
+  c->io.position = (void *)p, p += rows;
+  c->io.logit_rows = (void *)p, p += rows;
+  c->io.logits = (void *)p;
+  c->io.past_len = &c->past_len;
+  return true;
+}
+
+/* Makes a tensor over our memory and keeps it for ort_close. */
+static int make_tensor(cache *c, void *data, ort_enum type, int64_t d0, int64_t d1, size_t rank, OrtValue **out) {
+  int64_t dims[2] = { d0, d1 }, count = rank == 2 ? d0 * d1 : d0;
+  size_t bytes = (size_t)count * (type == ORT_INT64 ? 8 : 4);
+  const engine *e = c->engine;
+  int code = ort_check(e->lib, e->lib->api.CreateTensorWithDataAsOrtValue(e->memory, data, bytes, dims, rank, type, out), "could not make", "a tensor",
+                   "close other programs");
+  if (!code) c->values[c->n_values++] = *out;
+  return code;
+}
+
+static int make_kv(cache *c) {
+  const engine *e = c->engine;
+  const int64_t dims[4] = { 1, e->kv_heads, e->capacity, e->head_dim };
+  for (int32_t i = 0; i < 2 * e->layers; i++) {
+    OrtStatus *status = e->lib->api.CreateTensorWithDataAsOrtValue(e->memory, c->kv + (size_t)i * c->kv_stride, kv_bytes(e), dims, 4, ORT_FLOAT,
+                                                                   &c->values[i]);
+    int code = ort_check(e->lib, status, "could not make", "a cache tensor", "close other programs");
+    if (code) return code;
+    c->n_values++;
+  }
+  OrtValue *past_len;
+  return make_tensor(c, &c->past_len, ORT_INT32, 1, 0, 1, &past_len);
+}
+
+static int bind(const cache *c, const binding *b, bool output, const char *name, const OrtValue *value) {
+  const ort_api *api = &c->engine->lib->api;
+  OrtStatus *status = output ? api->BindOutput(b->io, name, value) : api->BindInput(b->io, name, value);
+  return ort_check(c->engine->lib, status, "could not bind", name, EXPORT_AGAIN);
+}
+
+/* Past and present of a layer are one buffer: the engine writes the new rows in place. */
+static int bind_kv(const cache *c, const binding *b) {
+  int code = SPECC_OK;
+  for (int32_t i = 0; !code && i < 2 * c->engine->layers; i++) {
+    const char (*names)[24] = (const char (*)[24])&c->engine->names[i / 2 * 4 + i % 2];
+    code = bind(c, b, false, names[0], c->values[i]);
+    if (!code) code = bind(c, b, true, names[2], c->values[i]);
+  }
+  return code;
+}
+
+static int bind_rows(cache *c, const binding *b) {
+  OrtValue *ids, *position, *rows, *logits;
+  int code = make_tensor(c, c->io.input_ids, ORT_INT64, 1, b->rows, 2, &ids);
+  if (!code) code = make_tensor(c, c->io.position, ORT_INT64, 1, b->rows, 2, &position);
+  if (!code) code = make_tensor(c, c->io.logit_rows, ORT_INT64, b->n_logits, 0, 1, &rows);
+  if (!code) code = make_tensor(c, c->io.logits, ORT_FLOAT, b->n_logits, c->engine->vocab, 2, &logits);
+  if (!code) code = bind(c, b, false, "input_ids", ids);
+  if (!code) code = bind(c, b, false, "position", position);
+  if (!code) code = bind(c, b, false, "logit_rows", rows);
+  if (!code) code = bind(c, b, false, "past_len", c->values[2 * c->engine->layers]);
+  return code ? code : bind(c, b, true, "logits", logits);
+}
+
+static int add_binding(cache *c, int32_t rows, int32_t n_logits) {
+  const library *lib = c->engine->lib;
+  binding *b = &c->bindings[c->n_bindings++];
+  *b = (binding){ .rows = rows, .n_logits = n_logits };
+  int code = ort_check(lib, lib->api.CreateIoBinding(c->engine->session, &b->io), "could not make", "a binding", "close other programs");
+  if (!code) code = bind_kv(c, b);
+  return code ? code : bind_rows(c, b);
+}
+
+/* Calls are either whole (logits of every row) or the prefill's (the widest, one row of logits). */
+static int add_bindings(cache *c) {
+  const engine *e = c->engine;
+  int code = SPECC_OK;
+  for (int32_t i = 0; !code && i < e->n_widths; i++) code = add_binding(c, e->widths[i], e->widths[i]);
+  return code || e->widest == 1 ? code : add_binding(c, e->widest, 1);
+}
+
+static int ort_open(void *self, void **out, specc_io *io) {
+  cache *c = calloc(1, sizeof *c);
+  if (!c) return specc_error(SPECC_E_MEMORY, "no memory left for a cache; close other programs");
+  c->engine = self;
+  int code = lay_out(c) ? make_kv(c) : specc_error(SPECC_E_MEMORY, "no memory left for a cache of %d slots; lower the context", c->engine->capacity);
+  if (!code) code = add_bindings(c);
+  if (code) return ort_close(c), code;
+  *out = c, *io = c->io;
+  return SPECC_OK;
+}
+
+/* ------------------------------------------------------------------ a call */
+static const binding *find_binding(const cache *c, int32_t rows, int32_t n_logits) {
+  for (int32_t i = 0; i < c->n_bindings; i++)
+    if (c->bindings[i].rows == rows && c->bindings[i].n_logits == n_logits) return &c->bindings[i];
+  return NULL;
+}
+
+static bool all_within(const int64_t *values, int32_t n, int64_t end) {
+  for (int32_t i = 0; i < n; i++)
+    if (values[i] < 0 || values[i] >= end) return false;
+  return true;
+}
+
+/* The engine's attention hangs or writes past its buffers on lengths that do not fit, so they never reach it. */
+static int check_call(const cache *c, int32_t rows, int32_t n_logits) {
+  const engine *e = c->engine;
+  if (c->past_len < 0 || c->past_len > e->capacity - rows)
+    return specc_error(SPECC_E_ARGUMENT, "a call of %d rows at length %d does not fit %d cache slots; lower the length", rows, c->past_len, e->capacity);
+  if (!all_within(c->io.input_ids, rows, e->vocab))
+    return specc_error(SPECC_E_ARGUMENT, "a call of %d rows holds a token id outside 0..%d; check the ids", rows, e->vocab - 1);
+  if (!all_within(c->io.position, rows, e->capacity))
+    return specc_error(SPECC_E_ARGUMENT, "a call of %d rows holds a position outside 0..%d; check the positions", rows, e->capacity - 1);
+  if (!all_within(c->io.logit_rows, n_logits, rows))
+    return specc_error(SPECC_E_ARGUMENT, "a call of %d rows asks for the logits of another row; ask for 0..%d", rows, rows - 1);
+  return SPECC_OK;
+}
+
+static int ort_run(void *opened, int32_t rows, int32_t n_logits) {
+  cache *c = opened;
+  const library *lib = c->engine->lib;
+  const binding *b = find_binding(c, rows, n_logits);
+  if (!b)
+    return specc_error(SPECC_E_ARGUMENT, "a call of %d rows with logits of %d is not one that the engine lists; use a listed width for both, "
+                       "or %d rows with 1", rows, n_logits, c->engine->widest);
+  int code = check_call(c, rows, n_logits);
+  return code ? code : ort_check(lib, lib->api.RunWithBinding(c->engine->session, NULL, b->io), "failed in", "a call", "check the bundle with `specc gate`");
+}
+
+static int ort_poison(void *opened, int32_t from, float value) {
+  cache *c = opened;
+  const engine *e = c->engine;
+  if (from < 0 || from > e->capacity) return specc_error(SPECC_E_ARGUMENT, "slot %d is outside 0..%d; poison from a slot of the cache", from, e->capacity);
+  size_t head = (size_t)e->capacity * (size_t)e->head_dim, first = (size_t)from * (size_t)e->head_dim;
+  for (int32_t i = 0; i < 2 * e->layers * e->kv_heads; i++) {
+    float *slots = c->kv + (size_t)(i / e->kv_heads) * c->kv_stride + (size_t)(i % e->kv_heads) * head;
+    for (size_t j = first; j < head; j++) slots[j] = value;
+  }
+  return SPECC_OK;
+}
+
+/* ------------------------------------------------------------------ the door */
+static int refuse_number(const char *name, int64_t value, int64_t low, int64_t high) {
+  return specc_error(SPECC_E_ARGUMENT, "engine option %s is %lld; it must be from %lld to %lld", name, (long long)value, (long long)low, (long long)high);
+}
+
+static int check_options(const specc_ort_options *o) {
+  if (!o || !o->model) return specc_error(SPECC_E_ARGUMENT, "no graph file was named; set model");
+  if (o->threads < 0 || o->threads > 1024) return refuse_number("threads", o->threads, 0, 1024);
+  if (o->vocab < 1) return refuse_number("vocab", o->vocab, 1, INT32_MAX);
+  if (o->layers < 1 || o->layers > MAX_LAYERS) return refuse_number("layers", o->layers, 1, MAX_LAYERS);
+  if (o->kv_heads < 1 || o->kv_heads > 4096) return refuse_number("kv_heads", o->kv_heads, 1, 4096);
+  if (o->head_dim < 1 || o->head_dim > 4096) return refuse_number("head_dim", o->head_dim, 1, 4096);
+  if (o->n_widths < 1 || o->n_widths > SPECC_MAX_WIDTHS) return refuse_number("n_widths", o->n_widths, 1, SPECC_MAX_WIDTHS);
+  for (int32_t i = 0; i < o->n_widths; i++)
+    if (o->widths[i] < (i ? o->widths[i - 1] + 1 : 1) || o->widths[i] > 65536) return refuse_number("widths", o->widths[i], i ? o->widths[i - 1] + 1LL : 1, 65536);
+  int64_t slot = 8LL * o->layers * o->kv_heads * o->head_dim, widest = o->widths[o->n_widths - 1];
+  if (o->capacity < widest || o->capacity > MAX_BYTES / slot) return refuse_number("capacity", o->capacity, widest, MAX_BYTES / slot);
+  return SPECC_OK;
+}
+
+static bool fill_engine(engine *e, const specc_ort_options *o) {
+  static const char *const patterns[4] = { "past_k", "past_v", "present_k", "present_v" };
+  e->vocab = o->vocab, e->layers = o->layers, e->kv_heads = o->kv_heads, e->head_dim = o->head_dim;
+  e->capacity = o->capacity, e->n_widths = o->n_widths, e->widest = o->widths[o->n_widths - 1];
+  memcpy(e->widths, o->widths, sizeof e->widths);
+  e->names = calloc(4 * (size_t)o->layers, sizeof *e->names);
+  for (int32_t i = 0; e->names && i < 4 * o->layers; i++) snprintf(e->names[i], sizeof e->names[i], "%s.%d", patterns[i % 4], i / 4);
+  return e->names != NULL;
+}
+
+static int open_engine(engine *e, const specc_ort_options *o) {
+  int threads = o->threads ? o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+  int code = ort_acquire(o->library, &e->lib);
+  if (code) return code;
+  code = ort_check(e->lib, e->lib->api.CreateCpuMemoryInfo(ORT_ARENA_ALLOCATOR, ORT_MEMORY_DEFAULT, &e->memory), "could not describe", "memory",
+               "install another version");
+  if (!code) code = create_session(e, o->model, threads > 0 ? threads : 1);
+  return code ? code : check_signature(e, o->model);
+}
+
+int specc_ort_backend(const specc_ort_options *options, specc_backend *backend) {
+  int code = check_options(options);
+  if (code) return code;
+  engine *e = calloc(1, sizeof *e);
+  if (!e || !fill_engine(e, options)) return free(e), specc_error(SPECC_E_MEMORY, "no memory left for an engine; close other programs");
+  code = open_engine(e, options);
+  if (code) return ort_release(e), code;
+  *backend = (specc_backend){ .name = "ort", .version = e->lib->version, .vocab = e->vocab, .capacity = e->capacity, .n_widths = e->n_widths,
+                              .self = e, .open = ort_open, .run = ort_run, .poison = ort_poison, .close = ort_close, .release = ort_release };
+  memcpy(backend->widths, e->widths, sizeof e->widths);
+  return SPECC_OK;
+}
