@@ -1,8 +1,7 @@
 /* attention.c - causal attention over a cache written in place; a row's bits depend on its position and the cache alone.
  *
- * Keys are taken in spans of 128 by absolute slot. Within a span: score = scale * (q . k), 8 lanes over the head's
- * dimensions joined as a fixed tree; soft cap and bias; m = largest score; weight = exp(score - m); l = sum of weights, 8
- * lanes by slot; o = sum of weight * v in rising slot order, all by fma. Spans are joined in rising order with the
+ * Keys are taken in spans of 128 by absolute slot. Within a span: score = (scale * q) . k, soft cap, bias, then m, l and o
+ * in the order that kernels.h states. Spans are joined in rising order with the
  * largest m of all (Dao et al., "FlashAttention", 2022; the split over spans is "flash decoding"). Spans are the unit of
  * work for threads, so that no sum ever depends on their number. Slots a row does not see are never read. */
 #include "float_math.h"
@@ -10,10 +9,11 @@
 #include "ops.h"
 #include <math.h>
 
-enum { SPAN = 128, LANES = 8 };
+enum { SPAN = 128 };
 
 typedef struct job {
   const attention *t;
+  const kernel_set *kernels;
   const float *qkv, *bias;
   const int32_t *past;
   const int64_t *position;
@@ -53,46 +53,6 @@ static void place_row(void *argument, size_t at) {
   }
 }
 
-/* score[n] = q . k for n keys; head_dim a multiple of 8. */
-SPECC_CLONES static void scores(const float *q, const float *k, int n, int head_dim, float *score) {
-  for (int s = 0; s < n; s++, k += head_dim) {
-    float lane[LANES] = {0};
-    for (int i = 0; i < head_dim; i += LANES)
-      for (int j = 0; j < LANES; j++) lane[j] = __builtin_fmaf(q[i + j], k[i + j], lane[j]);
-    score[s] = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
-  }
-}
-
-SPECC_CLONES static float weigh(float *score, int n, float *total) {
-  float m = -INFINITY, lane[LANES] = {0};
-  int bad = 0;
-  for (int s = 0; s < n; s++) { m = score[s] > m ? score[s] : m; bad |= score[s] != score[s]; }
-  for (int s = 0; s < n; s++) score[s] = m > -INFINITY ? exp_float(score[s] - m) : 0.0f;
-  int s = 0;
-  for (; s + LANES <= n; s += LANES)
-    for (int j = 0; j < LANES; j++) lane[j] += score[s + j];
-  for (; s < n; s++) lane[s % LANES] += score[s];
-  *total = bad ? NAN : ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
-  return m;
-}
-
-/* out[32] += sum of weight[s] * v[s][0..31], s rising. */
-SPECC_CLONES static void blend(const float *weight, const float *v, int n, int head_dim, float *out) {
-  int i = 0;
-  for (; i + 32 <= head_dim; i += 32) {
-    float acc[32] = {0};
-    for (int s = 0; s < n; s++)
-      for (int j = 0; j < 32; j++) acc[j] = __builtin_fmaf(weight[s], v[(size_t)s * (size_t)head_dim + (size_t)(i + j)], acc[j]);
-    memcpy(out + i, acc, sizeof acc);
-  }
-  for (; i < head_dim; i += LANES) {
-    float acc[LANES] = {0};
-    for (int s = 0; s < n; s++)
-      for (int j = 0; j < LANES; j++) acc[j] = __builtin_fmaf(weight[s], v[(size_t)s * (size_t)head_dim + (size_t)(i + j)], acc[j]);
-    memcpy(out + i, acc, sizeof acc);
-  }
-}
-
 static void soften(float *score, int n, float cap) {
   for (int s = 0; s < n; s++) {                               /* tanh by the stated exp */
     float x = score[s] / cap, e = exp_float(-2.0f * fabsf(x)), y = (1.0f - e) / (1.0f + e);
@@ -100,27 +60,87 @@ static void soften(float *score, int n, float cap) {
   }
 }
 
-/* One span of one key head, for every row and every head that shares it. */
+/* Slots of the span that row i of sequence b sees: from..to - 1. */
+static void seen(const job *j, int b, int i, int begin, int *from, int *to) {
+  int last = j->past[b] + i, first = j->t->window ? last - j->t->window + 1 : 0;
+  *from = first > begin ? first : begin;
+  *to = last + 1 < begin + SPAN ? last + 1 : begin + SPAN;
+  if (*to < *from) *to = *from;
+}
+
+/* What one group of queries needs of a span. All see `common` slots; some see a few more in front or behind. */
+typedef struct tile {
+  int n, from[QUERIES], to[QUERIES], common_from, common_to;
+  const float *q[QUERIES];
+  float *part[QUERIES], weight[QUERIES][SPAN];
+} tile;
+
+static void score_tile(const job *j, tile *t, const float *k, int begin) {
+  size_t d = (size_t)j->t->head_dim;
+  float *at[QUERIES], *one;
+  for (int i = 0; i < t->n; i++) at[i] = t->weight[i] + t->common_from - begin;
+  if (t->common_to > t->common_from)
+    j->kernels->scores(t->q, t->n, k + (size_t)t->common_from * d, t->common_to - t->common_from, (int)d, at);
+  for (int i = 0; i < t->n; i++)
+    for (int s = t->from[i]; s < t->to[i]; s++) {
+      if (s == t->common_from && t->common_to > s) s = t->common_to;
+      if (s >= t->to[i]) break;
+      one = t->weight[i] + s - begin;
+      j->kernels->scores(t->q + i, 1, k + (size_t)s * d, 1, (int)d, &one);
+    }
+}
+
+static void blend_tile(const job *j, tile *t, const float *v, int begin) {
+  size_t d = (size_t)j->t->head_dim;
+  const float *at[QUERIES];
+  bool shared = t->common_to > t->common_from;
+  for (int i = 0; i < t->n; i++) {
+    const float *w = t->weight[i] + t->from[i] - begin;
+    int n = (shared ? t->common_from : t->to[i]) - t->from[i];
+    memset(t->part[i], 0, d * sizeof *t->part[i]);
+    if (n > 0) j->kernels->blend(&w, 1, v + (size_t)t->from[i] * d, n, (int)d, t->part + i);
+    at[i] = t->weight[i] + t->common_from - begin;
+  }
+  if (!shared) return;
+  j->kernels->blend(at, t->n, v + (size_t)t->common_from * d, t->common_to - t->common_from, (int)d, t->part);
+  for (int i = 0; i < t->n; i++) {
+    const float *w = t->weight[i] + t->common_to - begin;
+    if (t->to[i] > t->common_to) j->kernels->blend(&w, 1, v + (size_t)t->common_to * d, t->to[i] - t->common_to, (int)d, t->part + i);
+  }
+}
+
+static void weigh_tile(const job *j, tile *t, int b, const int *rows, int begin) {
+  const attention *a = j->t;
+  for (int i = 0; i < t->n; i++) {
+    int n = t->to[i] - t->from[i];
+    float *score = t->weight[i] + t->from[i] - begin;
+    if (a->soft_cap > 0) soften(score, n, a->soft_cap);
+    if (j->bias)
+      for (int s = 0; s < n; s++) score[s] += j->bias[(size_t)(b * j->rows + rows[i]) * (size_t)a->capacity + (size_t)(t->from[i] + s)];
+    t->part[i][a->head_dim] = j->kernels->weigh(score, n, &t->part[i][a->head_dim + 1]);
+  }
+}
+
+/* One span of one key head, for every row and every head that shares it, QUERIES at a time. */
 static void span_part(void *argument, size_t at) {
   job *j = argument;
-  const attention *t = j->t;
-  size_t d = (size_t)t->head_dim, kv = at / (size_t)j->spans;
-  int span = (int)(at % (size_t)j->spans), b = (int)kv / t->kv_heads, begin = span * SPAN;
-  const float *k = j->k + kv * (size_t)t->capacity * d, *v = j->v + kv * (size_t)t->capacity * d;
-  float score[SPAN];
-  for (int r = 0; r < j->per_kv * j->rows; r++) {
-    int i = r % j->rows, last = j->past[b] + i, from = begin, to = last + 1 < begin + SPAN ? last + 1 : begin + SPAN;
-    if (t->window && last - t->window + 1 > from) from = last - t->window + 1;
-    float *part = j->part + (at * (size_t)(j->per_kv * j->rows) + (size_t)r) * (d + 2);
-    part[d] = -INFINITY;
-    part[d + 1] = 0;
-    if (to <= from) continue;
-    scores(j->q + (kv * (size_t)(j->per_kv * j->rows) + (size_t)r) * d, k + (size_t)from * d, to - from, t->head_dim, score);
-    if (t->soft_cap > 0) soften(score, to - from, t->soft_cap);
-    if (j->bias)
-      for (int s = from; s < to; s++) score[s - from] += j->bias[((size_t)(b * j->rows + i)) * (size_t)t->capacity + (size_t)s];
-    part[d] = weigh(score, to - from, &part[d + 1]);
-    blend(score, v + (size_t)from * d, to - from, t->head_dim, part);
+  const attention *a = j->t;
+  size_t d = (size_t)a->head_dim, kv = at / (size_t)j->spans, queries = (size_t)(j->per_kv * j->rows);
+  int b = (int)kv / a->kv_heads, begin = (int)(at % (size_t)j->spans) * SPAN, rows[QUERIES];
+  tile t;
+  for (size_t r = 0; r < queries; r += QUERIES) {
+    t.n = (int)(queries - r < QUERIES ? queries - r : QUERIES);
+    for (int i = 0; i < t.n; i++) {
+      rows[i] = (int)(r + (size_t)i) % j->rows;
+      seen(j, b, rows[i], begin, &t.from[i], &t.to[i]);
+      t.common_from = i && t.common_from > t.from[i] ? t.common_from : t.from[i];
+      t.common_to = i && t.common_to < t.to[i] ? t.common_to : t.to[i];
+      t.q[i] = j->q + (kv * queries + r + (size_t)i) * d;
+      t.part[i] = j->part + (at * queries + r + (size_t)i) * (d + 2);
+    }
+    score_tile(j, &t, j->k + kv * (size_t)a->capacity * d, begin);
+    weigh_tile(j, &t, b, rows, begin);
+    blend_tile(j, &t, j->v + kv * (size_t)a->capacity * d, begin);
   }
 }
 
@@ -152,7 +172,7 @@ static void join_row(void *argument, size_t at) {
 
 bool attend(const attention *t, const float *qkv, const int32_t *past, const int64_t *position, const float *bias, int batch, int rows,
             float *k, float *v, float *y, const pool *threads) {
-  job j = {.t = t, .qkv = qkv, .bias = bias, .past = past, .position = position, .k = k, .v = v, .y = y,
+  job j = {.t = t, .kernels = t->kernels, .qkv = qkv, .bias = bias, .past = past, .position = position, .k = k, .v = v, .y = y,
            .batch = batch, .rows = rows, .per_kv = t->heads / t->kv_heads};
   int longest = 0;
   for (int b = 0; b < batch; b++) longest = past[b] + rows > longest ? past[b] + rows : longest;

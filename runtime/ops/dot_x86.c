@@ -1,6 +1,7 @@
 /* dot_x86.c - the dot of kernels.h with AVX2, AVX-VNNI and AVX512-VNNI: the same integers, the same float steps. */
-#include "kernels.h"
+#include "attend_x86.h"
 #include "internal.h"
+#include "kernels.h"
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
@@ -133,7 +134,7 @@ typedef void (*tile_fn)(const uint8_t *g, const activation *a, size_t lda, int n
   KIND(variant, w4m, 6, w4m_##variant##_1, w4m_##variant##_2, w4m_##variant##_3, w4m_##variant##_4, w4m_##variant##_5, w4m_##variant##_6) \
   KIND(variant, w8, 6, w8_##variant##_1, w8_##variant##_2, w8_##variant##_3, w8_##variant##_4, w8_##variant##_5, w8_##variant##_6) \
   extern const kernel_set kernels_##variant; \
-  const kernel_set kernels_##variant = {label, {w4_##variant, w4m_##variant, w8_##variant}};
+  const kernel_set kernels_##variant = {label, {w4_##variant, w4m_##variant, w8_##variant}, scores_avx2, weigh_avx2, blend_avx2};
 
 VARIANT(avx2, "avx2,fma,f16c", sum4_avx2, sum8_avx2, 0, "avx2")
 VARIANT(vnni512, "avx2,fma,f16c,avx512f,avx512vl,avx512vnni", sum_vnni512, sum_vnni512, 1, "avx512-vnni")

@@ -33,9 +33,21 @@ static inline size_t block_bytes(enum weight_kind kind) { return kind == WEIGHT_
 /* y[rows][GROUP] of one group; a [rows][lda] activations, nb blocks. rows >= 1. */
 typedef void (*dot_fn)(const uint8_t *group, const activation *a, size_t lda, int rows, int nb, float *y);
 
+/* Attention over a span of keys, for up to QUERIES queries at once (how many share a call touches no bits). Stated order:
+ *   score[i][s] = q_i . k_s: 8 lanes of fma over rising dimensions, joined ((0+1)+(2+3)) + ((4+5)+(6+7));
+ *   weigh: m = largest score, score = exp_float(score - m), l = 8 lanes (s mod 8) of sums joined the same way; NaN in, NaN l;
+ *   blend: out_i = fma(weight[i][s], v_s, out_i) for rising s. */
+enum { QUERIES = 4 };
+typedef void (*scores_fn)(const float *const *q, int queries, const float *k, int n, int head_dim, float *const *score);
+typedef float (*weigh_fn)(float *score, int n, float *l);
+typedef void (*blend_fn)(const float *const *weight, int queries, const float *v, int n, int head_dim, float *const *out);
+
 typedef struct kernel_set {
   const char *name;                /* "scalar", "avx2", "avx512-vnni", "avx-vnni", "neon-dotprod" */
   dot_fn dot[WEIGHT_KINDS];
+  scores_fn scores;                /* head_dim is a multiple of 8 everywhere */
+  weigh_fn weigh;
+  blend_fn blend;
 } kernel_set;
 
 extern const kernel_set kernels_scalar;      /* defines the bits */

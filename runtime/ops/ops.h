@@ -30,6 +30,7 @@ bool matmul(const product *p, const float *x, int rows, const float *residual, f
 
 /* Causal attention over a cache that is written in place. See attention.c for the order of its arithmetic. */
 typedef struct attention {
+  const kernel_set *kernels;
   int heads, kv_heads, head_dim, capacity;
   float scale, soft_cap;           /* soft_cap 0: none */
   int window;                      /* a row sees so many latest entries, its own among them; 0: all */

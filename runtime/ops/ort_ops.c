@@ -172,7 +172,7 @@ static OrtStatus *compute_attention(void *self, OrtKernelContext *c) {
   TRY(output(k, c, 0, out, 3, &y)); TRY(output(k, c, 1, pk.dims, 4, &nk)); TRY(output(k, c, 2, pv.dims, 4, &nv));
   if (nk != pk.data) memcpy(nk, pk.data, (size_t)pk.count * sizeof(float));
   if (nv != pv.data) memcpy(nv, pv.data, (size_t)pv.count * sizeof(float));
-  attention t = {.heads = (int)k->heads, .kv_heads = (int)k->kv_heads, .head_dim = (int)pk.dims[3], .capacity = (int)pk.dims[2], .scale = k->scale,
+  attention t = {.kernels = k->kernels, .heads = (int)k->heads, .kv_heads = (int)k->kv_heads, .head_dim = (int)pk.dims[3], .capacity = (int)pk.dims[2], .scale = k->scale,
                  .soft_cap = k->soft_cap, .window = (int)k->window, .rotary = (int)cosine.dims[1] * 2, .cos = cosine.data, .sin = sine.data,
                  .positions = (int)cosine.dims[0]};
   ort_pool own = {k, c};

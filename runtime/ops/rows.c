@@ -70,8 +70,8 @@ void quantize_rows(const float *x, int rows, int inputs, activation *a) {
 SPECC_CLONES void rms_norm(const float *x, const float *weight, int inputs, float epsilon, float *y) {
   float lane[16] = {0};
   for (int i = 0; i + 16 <= inputs; i += 16)
-    for (int j = 0; j < 16; j++) lane[j] = __builtin_fmaf(x[i + j], x[i + j], lane[j]);
-  for (int i = inputs & ~15; i < inputs; i++) lane[i & 15] = __builtin_fmaf(x[i], x[i], lane[i & 15]);
+    for (int j = 0; j < 16; j++) lane[j] += x[i + j] * x[i + j];
+  for (int i = inputs & ~15; i < inputs; i++) lane[i & 15] += x[i] * x[i];
   for (int half = 8; half; half /= 2)
     for (int j = 0; j < half; j++) lane[j] += lane[j + half];
   float scale = 1.0f / sqrtf(lane[0] / (float)inputs + epsilon);
@@ -136,4 +136,34 @@ static void dot_scalar(enum weight_kind kind, const uint8_t *group, const activa
 static void w4_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W4, g, a, lda, rows, nb, y); }
 static void w4m_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W4M, g, a, lda, rows, nb, y); }
 static void w8_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W8, g, a, lda, rows, nb, y); }
-const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}};
+
+static float joined(const float lane[8]) { return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7])); }
+
+static void scores_scalar(const float *const *q, int queries, const float *k, int n, int head_dim, float *const *score) {
+  for (int i = 0; i < queries; i++)
+    for (int s = 0; s < n; s++) {
+      float lane[8] = {0};
+      for (int d = 0; d < head_dim; d++) lane[d % 8] = __builtin_fmaf(q[i][d], k[(size_t)s * (size_t)head_dim + (size_t)d], lane[d % 8]);
+      score[i][s] = joined(lane);
+    }
+}
+
+static float weigh_scalar(float *score, int n, float *l) {
+  float m = -INFINITY, lane[8] = {0};
+  bool bad = false;
+  for (int s = 0; s < n; s++) { m = score[s] > m ? score[s] : m; bad |= score[s] != score[s]; }
+  for (int s = 0; s < n; s++) {
+    score[s] = m > -INFINITY ? exp_float(score[s] - m) : 0.0f;
+    lane[s % 8] += score[s];
+  }
+  *l = bad ? NAN : joined(lane);
+  return m;
+}
+
+static void blend_scalar(const float *const *weight, int queries, const float *v, int n, int head_dim, float *const *out) {
+  for (int i = 0; i < queries; i++)
+    for (int s = 0; s < n; s++)
+      for (int d = 0; d < head_dim; d++) out[i][d] = __builtin_fmaf(weight[i][s], v[(size_t)s * (size_t)head_dim + (size_t)d], out[i][d]);
+}
+
+const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}, scores_scalar, weigh_scalar, blend_scalar};
