@@ -28,8 +28,8 @@ typedef struct measure {
   int32_t mixed_broken;
   float *rows;                     /* [window][vocab] reference rows */
   double *p, *q;                   /* [vocab] for total variation */
-  double tv_sum;
-  int64_t tv_n, done, expected;
+  double tv_sum[SPECC_MAX_WIDTHS];
+  int64_t tv_n[SPECC_MAX_WIDTHS], done, expected;
   uint32_t counter;                /* of random numbers */
   double times[SPECC_MAX_WIDTHS][TIMES];
   int32_t n_times[SPECC_MAX_WIDTHS];
@@ -115,7 +115,7 @@ static void record_difference(measure *m, int32_t w, int32_t at, const float *ro
   softmax(row, n, m->p);
   softmax(reference, n, m->q);
   for (int32_t i = 0; i < n; i++) tv += fabs(m->p[i] - m->q[i]) / 2;
-  m->tv_sum += tv;
+  m->tv_sum[w] += tv;
   m->c->tv_max = tv > m->c->tv_max ? tv : m->c->tv_max;
 }
 
@@ -124,14 +124,14 @@ static void compare(measure *m, int32_t w, int32_t position, const float *row, i
   int32_t at = position - m->start, vocab = m->model->target.vocab;
   uint64_t h = hash_row(row, vocab), *own = &m->own[w * m->window + at], reference = m->own[m->reference * m->window + at];
   m->c->rows_compared++;
-  if (!all_finite(row, vocab)) { m->broken[w]++; m->c->rows_different[w]++; return; }
+  m->tv_n[w]++;
+  if (!all_finite(row, vocab)) { m->broken[w]++; m->c->rows_different[w]++; m->tv_sum[w] += 1; return; }
   if (w == m->reference && !reference) memcpy(m->rows + (size_t)at * (size_t)vocab, row, (size_t)vocab * sizeof *row);
   if (SPECC_FAULT(numerics_unchecked)) h = reference ? reference : h;
   if (!*own) *own = h;
   else if (*own != h) m->broken[w]++;
   if (mixed && h != reference) m->mixed_broken++;
   if (reference && h != reference) record_difference(m, w, at, row);
-  m->tv_n++;
 }
 
 static void record_time(measure *m, int32_t w, double seconds) {
@@ -201,6 +201,16 @@ static double median(double *v, int32_t n) {
   return n ? v[n / 2] : 0;
 }
 
+/* Hoeffding (1963): with probability 0.999 the mean of n values in [0, 1] is below their average + sqrt(ln 1000 / 2n). */
+static double worst_mean(const measure *m) {
+  double worst = 0;
+  for (int32_t w = 0; w < m->c->n_widths; w++) {
+    double n = (double)m->tv_n[w], bound = n > 0 ? m->tv_sum[w] / n + sqrt(6.907755278982137 / (2 * n)) : 1;
+    if (bound > worst) worst = bound;
+  }
+  return worst < 1 ? worst : 1;
+}
+
 /* Widths to classes; the law's class is the reference's, its width the cheapest member (3 % decide nothing). */
 static void conclude(measure *m) {
   specc_certificate *c = m->c;
@@ -212,7 +222,7 @@ static void conclude(measure *m) {
   }
   int32_t law = c->width_class[m->reference], best = m->reference;
   c->law_hash = m->signature[m->reference];
-  c->tv_mean = m->tv_n ? m->tv_sum / (double)m->tv_n : 0;
+  c->tv_mean = worst_mean(m);
   if (law < 0 || m->mixed_broken) {
     c->kind = SPECC_CERT_BOUNDED;
     c->reasons = SPECC_R_NUMERICS;

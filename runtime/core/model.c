@@ -111,8 +111,8 @@ int specc_model_certify(specc_model *m, const specc_certificate *c) {
   for (int32_t k = m->k_max; k >= 1; k--)
     for (int32_t i = c->n_widths - 1; i >= 0; i--)
       if (c->widths[i] > k && (c->kind == SPECC_CERT_BOUNDED || (law >= 0 && c->width_class[i] == law))) m->verify_width[k] = c->widths[i];
-  m->reasons = c->reasons | m->lint;
-  if (c->kind == SPECC_CERT_NONE && !m->reasons) m->reasons = SPECC_R_UNCERTIFIED_DEVICE;
+  m->reasons = c->reasons | m->lint | (m->drafter.name ? 0 : SPECC_R_REQUESTED);
+  if (c->kind == SPECC_CERT_NONE && !(m->reasons & ~(uint32_t)SPECC_R_REQUESTED)) m->reasons |= SPECC_R_UNCERTIFIED_DEVICE;
   if (c->kind != SPECC_CERT_NONE && !m->verify_width[1]) m->reasons |= SPECC_R_NUMERICS;
   return SPECC_OK;
 }
@@ -121,7 +121,7 @@ int specc_model_info_get(const specc_model *m, specc_model_info *info) {
   if (!m || !info) return specc_error(SPECC_E_ARGUMENT, "specc_model_info_get needs a model and a place for the answer.");
   *info = (specc_model_info){
     .n_ids = m->n_ids, .vocab = m->target.vocab, .context = m->context, .capacity = m->target.capacity, .k_max = m->k_max,
-    .chunk = m->chunk, .threads = m->threads, .n_eos = m->n_eos, .enabled = !m->reasons && m->drafter.name, .reasons = m->reasons,
+    .chunk = m->chunk, .threads = m->threads, .n_eos = m->n_eos, .enabled = !m->reasons, .reasons = m->reasons,
     .backend = m->target.name ? m->target.name : "", .backend_version = m->target.version ? m->target.version : "",
     .drafter = m->drafter.name ? m->drafter.name : "", .engine_sha256 = m->engine_sha256, .digest = m->digest, .eos = m->eos,
     .certificate = m->certificate};

@@ -30,11 +30,15 @@ static int check_options(const specc_options *o) {
   return SPECC_OK;
 }
 
-static int check_bias(const specc_options *o, int32_t n_ids) {
+static int check_bias(workspace *w, const specc_options *o) {
+  int32_t n_ids = w->n_ids;
+  if (o->n_bias > 0 && !++w->stamp) { memset(w->stamps, 0, (size_t)n_ids * sizeof *w->stamps); w->stamp = 1; }
   REFUSE(o->n_bias < 0 || o->n_bias > n_ids, "logit bias names %d ids; give 0 to %d.", o->n_bias, n_ids);
   REFUSE(o->n_bias && (!o->bias_ids || !o->bias_values), "logit bias has %d entries and no arrays; give bias_ids and bias_values.", o->n_bias);
   for (int32_t i = 0; i < o->n_bias; i++) {
     REFUSE(o->bias_ids[i] < 0 || o->bias_ids[i] >= n_ids, "logit bias names id %d; ids are 0 to %d.", o->bias_ids[i], n_ids - 1);
+    REFUSE(w->stamps[o->bias_ids[i]] == w->stamp, "logit bias names id %d twice; name each id once.", o->bias_ids[i]);
+    w->stamps[o->bias_ids[i]] = w->stamp;
     REFUSE(!(o->bias_values[i] <= 1e300), "logit bias of id %d is %g; give a finite number or -infinity.", o->bias_ids[i], o->bias_values[i]);
   }
   return SPECC_OK;
@@ -80,17 +84,16 @@ static uint64_t fresh_seed(void) {
   return (uint64_t)out[0] << 32 | out[1];
 }
 
-/* Why this request runs plain; 0: speculation is on. */
+/* Why this request runs plain; 0: speculation is on. A model without a drafter was asked to be plain. */
 static uint32_t reasons_off(const specc_model *m, const specc_request *r) {
-  if (!m->drafter.name || m->reasons) return m->reasons | (r->speculation ? 0 : SPECC_R_REQUESTED);
-  return r->speculation ? 0 : SPECC_R_REQUESTED;
+  return m->reasons | (r->speculation && m->drafter.name ? 0 : SPECC_R_REQUESTED);
 }
 
 int session_request(struct specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
   specc_model *m = s->model;
   int code;
   REFUSE(!r, "No request was given; fill one with specc_request_default.");
-  if ((code = check_options(&r->options)) || (code = check_bias(&r->options, m->n_ids)) || (code = check_loop(r, m)) ||
+  if ((code = check_options(&r->options)) || (code = check_bias(&s->work, &r->options)) || (code = check_loop(r, m)) ||
       (code = check_prompt(m, ids, n)))
     return code;
   int32_t n_bias = r->options.n_bias;
@@ -106,7 +109,7 @@ int session_request(struct specc_session *s, const specc_request *r, const int32
   text_begin(&s->text, r, m->strip_leading_space);
   memset(&s->stats, 0, sizeof s->stats);
   s->stats.reasons = reasons_off(m, r);
-  s->stats.enabled = !s->stats.reasons && m->drafter.name;
+  s->stats.enabled = !s->stats.reasons;
   s->k = !s->stats.enabled ? 0 : r->k ? r->k : m->certificate.k ? m->certificate.k : m->k_max;
   return SPECC_OK;
 }

@@ -103,6 +103,7 @@ static int prefill(specc_session *s) {
 
 static int finish(specc_session *s, specc_event *e, int how) {
   s->phase = PHASE_DONE;
+  s->stats.finished = how;
   e->finished = how;
   return SPECC_OK;
 }

@@ -5,11 +5,12 @@
 static int record_round(specc_session *s, int32_t *out) {
   specc_event e;
   int32_t k = s->model->k_max;
+  for (int32_t i = 0; i < 2 * k + 3; i++) out[i] = -1;
+  if (s->phase == PHASE_DONE) return SPECC_OK;                 /* the generation ended in an earlier round */
   do {
     int code = specc_session_step(s, &e);
     if (code) return code;
   } while (e.prefill);
-  for (int32_t i = 0; i < 2 * k + 3; i++) out[i] = -1;
   out[0] = e.proposed;
   out[1] = e.accepted;
   for (int32_t i = 0; i < e.proposed; i++) out[2 + i] = e.drafted[i];

@@ -225,11 +225,12 @@ typedef struct specc_certificate {
   int32_t threads;
   int32_t k;                       /* K that pays best on this device, 0 unknown */
   uint32_t reasons;                /* SPECC_R_ bits that the judge gives; 0: speculation may be on */
-  double tv_mean;                  /* mean total variation plain against verify at temperature 1, upper bound; 0 when bit-exact */
+  double tv_mean;                  /* upper bound (Hoeffding, 99.9 %) of the mean total variation between rows of one position at
+                                      temperature 1, of the worst width; 0 when bit-exact */
   double tv_max;                   /* largest one observed */
   double max_abs_diff[24];         /* largest logit difference of a width from the law width */
   double call_ms[24];              /* median milliseconds of a call */
-  double draft_ms;                 /* median milliseconds of one proposal of K tokens, 0 for a drafter without an engine */
+  double draft_ms;                 /* median milliseconds of one proposal of K tokens; 0 until the gate has measured it */
   int64_t rows_compared;
   int64_t rows_different[24];      /* rows of a width that differ from the law width */
   int64_t calls;
@@ -257,6 +258,9 @@ SPECC_API int specc_model_certify(specc_model *model, const specc_certificate *c
  * report: a JSON object of further findings to keep beside it, or NULL. path [n_path] receives the file's path. */
 SPECC_API int specc_certificate_save(specc_model *model, const specc_certificate *certificate, const char *report,
                                      const char *folder, char *path, size_t n_path);
+/* Instructions that the CPU operators use here: "scalar", "avx2", "avx-vnni", "avx512-vnni", "neon-dotprod"; the fastest that this
+ * CPU has and that gave the scalar code's bits when it was tried. SPECC_KERNELS in the environment names another one. */
+SPECC_API const char *specc_kernels(void);
 SPECC_API int specc_device(char *name, size_t n_name, char *fingerprint, size_t n_fingerprint);  /* CPU model; SHA-256 of model and flags */
 
 /* ------------------------------------------------------------------ models */
@@ -318,7 +322,10 @@ typedef struct specc_stats {
   double prefill_seconds;
   uint32_t reasons;                /* why speculation was off in this request, 0 if it was on */
   int32_t enabled;
-  int32_t target_length, draft_length;               /* cache entries that count, now */
+  int32_t target_length;                             /* target cache entries that count, now */
+  int32_t draft_length;                              /* draft cache entries before the last proposal, -1 without such a cache */
+  int32_t finished;                                  /* enum specc_finish */
+  int32_t reserved;
 } specc_stats;
 
 SPECC_API int specc_session_create(specc_model *model, specc_session **session);
@@ -335,7 +342,8 @@ SPECC_API uint64_t specc_session_seed(const specc_session *session);
 SPECC_API int specc_session_stats(const specc_session *session, specc_stats *stats);
 
 /* Runs n_trials single rounds (or `rounds` rounds in a row) of one prompt, trial t with seed request->seed + t, for law
- * tests. out: [n_trials][rounds][2 + 2 * k_max + 1] i32 = proposed, accepted, drafted[k_max], emitted[k_max + 1] (-1 pads). */
+ * tests. out: [n_trials][rounds][2 + 2 * k_max + 1] i32 = proposed, accepted, drafted[k_max], emitted[k_max + 1] (-1 pads, a
+ * whole record of -1 stands for a round after the generation's end). */
 SPECC_API int specc_trials(specc_session *session, const specc_request *request, const int32_t *ids, int32_t n,
                            int32_t rounds, int64_t n_trials, int32_t *out);
 

@@ -1,0 +1,19 @@
+"""Python face of libspecc: exact speculative sampling on a bundle, or on engines of your own.
+
+    with Model.open("smollm2-135m-cpu") as model, model.session() as session:
+        for event in session.generate(prompt_ids, temperature=0.8, max_new_tokens=128):
+            print(event.text, end="")
+"""
+from specc.runtime._ffi import Library, controls, engine_library, library
+from specc.runtime.certificate import Certificate
+from specc.runtime.model import Info, Model, device
+from specc.runtime.parts import Backend, DraftContext, Drafter, Io, ModelDraft, Ngram, Node, Ort, Table, Wrapped
+from specc.runtime.pure import distribution
+from specc.runtime.request import Options, Request
+from specc.runtime.session import Event, Result, Session
+
+__all__ = [
+    "Backend", "Certificate", "DraftContext", "Drafter", "Event", "Info", "Io", "Library", "Model", "ModelDraft",
+    "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "Table", "Wrapped", "controls", "device",
+    "distribution", "engine_library", "library",
+]

@@ -1,0 +1,81 @@
+"""A certificate as a frozen dataclass: what was measured for one engine on one device (struct specc_certificate)."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specc.errors import InputError
+from specc.runtime._ffi import Library, ffi, text_of
+
+SCALARS = ("law_width", "threads", "k", "tv_mean", "tv_max", "draft_ms", "rows_compared", "calls", "law_hash")
+KINDS = ("none", "bounded", "bit-exact")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Field for field specc_certificate; per-width tuples have one entry for each of `widths`."""
+
+    kind: str                                  # one of KINDS, of the widths that the runtime uses
+    law_width: int
+    widths: tuple[int, ...]
+    width_class: tuple[int, ...]               # class number of each width, -1: its rows disagree with each other
+    threads: int
+    k: int                                     # K that pays best, 0 unknown
+    reasons: tuple[str, ...]                   # why speculation is off; empty: it may be on
+    tv_mean: float = 0.0                       # upper bound of the mean total variation, plain against verify
+    tv_max: float = 0.0
+    max_abs_diff: tuple[float, ...] = ()       # logits, from the law width
+    call_ms: tuple[float, ...] = ()            # median milliseconds
+    draft_ms: float = 0.0
+    rows_compared: int = 0
+    rows_different: tuple[int, ...] = ()
+    calls: int = 0
+    law_hash: int = 0                          # of all rows at the law width
+
+    @property
+    def classes(self) -> list[list[int]]:
+        """Widths that agree bit for bit, grouped, each group rising; widths at odds with themselves are in none."""
+        numbers = sorted({number for number in self.width_class if number >= 0})
+        groups = [[w for w, c in zip(self.widths, self.width_class, strict=True) if c == number] for number in numbers]
+        return sorted(groups)
+
+
+def reason_names(library: Library, bits: int) -> tuple[str, ...]:
+    """Names of the SPECC_R_ bits, in the order of the bits."""
+    found = (text_of(library.c.specc_reason_name(1 << i)) for i in range(32) if bits >> i & 1)
+    return tuple(name for name in found if name)
+
+
+def reason_bits(library: Library, names: tuple[str, ...]) -> int:
+    """SPECC_R_ bits of the names; InputError for a name that is none."""
+    known = {text_of(library.c.specc_reason_name(1 << i)): 1 << i for i in range(9)}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(f"{unknown[0]!r} is no reason code; allowed are {', '.join(known)}")
+    return sum(known[name] for name in set(names))
+
+
+def from_struct(library: Library, c: Any) -> Certificate:
+    """Copies a specc_certificate."""
+    def per_width(array: Any) -> tuple[Any, ...]:
+        return tuple(array[i] for i in range(c.n_widths))
+
+    return Certificate(
+        kind=KINDS[c.kind], law_width=c.law_width, widths=per_width(c.widths), width_class=per_width(c.width_class),
+        threads=c.threads, k=c.k, reasons=reason_names(library, c.reasons), tv_mean=c.tv_mean, tv_max=c.tv_max,
+        max_abs_diff=per_width(c.max_abs_diff), call_ms=per_width(c.call_ms), draft_ms=c.draft_ms,
+        rows_compared=c.rows_compared, rows_different=per_width(c.rows_different), calls=c.calls, law_hash=c.law_hash,
+    )
+
+
+def to_struct(library: Library, certificate: Certificate) -> Any:
+    """A specc_certificate * with the same content."""
+    out = ffi.new("specc_certificate *")
+    out.kind, out.n_widths = KINDS.index(certificate.kind), len(certificate.widths)
+    for name in SCALARS:
+        setattr(out, name, getattr(certificate, name))
+    for name in ("widths", "width_class", "max_abs_diff", "call_ms", "rows_different"):
+        values = getattr(certificate, name)
+        getattr(out, name)[0 : len(values)] = list(values)
+    out.reasons = reason_bits(library, certificate.reasons)
+    return out

@@ -1,0 +1,104 @@
+"""The certificate judge: Model.certify, driven with progress, and its numbers as checks."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specc.gate.checks import Check
+from specc.runtime import Certificate, Library, Model, Table, Wrapped, library
+
+Progress = Callable[[int, int], Any]
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What was measured, and whether the widths that the runtime needs agree."""
+
+    certificate: Certificate
+    exact: bool
+    checks: tuple[Check, ...]
+
+
+def certify(model: Model, tokens: Sequence[int], seed: int, allow_bounded: float | None = None, window: int = 0,
+            progress: Progress | None = None) -> Certified:
+    """Measures the target over calibration ids; `allow_bounded` is the recipe's limit for the mean total variation."""
+    info = model.info
+    certificate = model.certify(tokens, window=window, seed=seed, progress=progress)
+    needed = needed_widths(certificate, info.k_max)
+    checks = [compared(certificate), *width_checks(certificate, needed, seed)]
+    exact = certificate.kind == "bit-exact" and all(check.passed for check in checks)
+    bounded = allow_bounded is not None and certificate.tv_mean <= allow_bounded
+    if not exact and allow_bounded is not None:
+        checks = [compared(certificate), Check("certificate: mean total variation", allow_bounded, certificate.tv_mean,
+                                               bounded, seed)]
+    if not exact:
+        certificate = replace(certificate, kind="bounded", reasons=())
+    if not (exact or bounded):
+        certificate = replace(certificate, reasons=("numerics",), law_width=cheapest(certificate))
+    return Certified(certificate, exact or bounded, tuple(checks))
+
+
+def cheapest(certificate: Certificate) -> int:
+    """Where nothing agrees plain decoding need not pay for rows that it does not use."""
+    return min(zip(certificate.call_ms, certificate.widths, strict=True))[1]
+
+
+def needed_widths(certificate: Certificate, k_max: int) -> tuple[int, ...]:
+    """For each K = 1..K_max the widths that hold K + 1 rows, of which one must agree with the law; the largest K's."""
+    return tuple(width for width in certificate.widths if width > k_max)
+
+
+def compared(certificate: Certificate) -> Check:
+    """Enough rows were compared to say anything."""
+    rows = certificate.rows_compared
+    return Check("certificate: rows compared", 1000.0, float(rows), rows >= 1000)
+
+
+def width_checks(certificate: Certificate, needed: tuple[int, ...], seed: int) -> list[Check]:
+    """Rows that differ in the best width for K_max + 1 rows, and in the law's own width."""
+    found = zip(certificate.widths, certificate.width_class, certificate.rows_different, strict=True)
+    rows = {width: (number, different) for width, number, different in found}
+    law = rows[certificate.law_width][0]
+    agreeing = [width for width in needed if rows[width][0] == law and law >= 0]
+    verify = agreeing[0] if agreeing else needed[0]
+    checks = [Check(f"certificate: rows of width {verify} unlike width {certificate.law_width}", 0.0,
+                    float(rows[verify][1]), bool(agreeing), seed)]
+    own = float(law < 0)
+    return [*checks, Check(f"certificate: width {certificate.law_width} at odds with itself", 0.0, own, own == 0, seed)]
+
+
+class FlippedBit(Wrapped):
+    """A table engine with one bit of one row of one call turned over: the smallest fault there is."""
+
+    def __init__(self, inner: Any, loaded: Library, at: int) -> None:
+        super().__init__(inner, loaded)
+        self.calls, self.at = 0, at
+
+    def run(self, cache: Any, rows: int, n_logits: int) -> None:
+        """The inner call; call number `at` gets the lowest bit of its first logit flipped."""
+        super().run(cache, rows, n_logits)
+        self.calls += 1
+        if self.calls == self.at:
+            cache[2].logits[0].view(np.uint32)[0] ^= 1
+
+
+def sharpness(seed: int, loaded: Library | None = None) -> Check:
+    """Proof that the judge can see: one changed bit in one row of a thousand calls costs its width its class."""
+    loaded = loaded or library()
+    certificate, calls = flipped(seed, 0, loaded)
+    broken, _ = flipped(seed, min(700, calls // 2), loaded)
+    found = len(certificate.classes) == 1 and -1 in broken.width_class
+    return Check(f"certificate: one flipped bit in {calls} calls is found", 1.0, float(found), found, seed)
+
+
+def flipped(seed: int, at: int, loaded: Library) -> tuple[Certificate, int]:
+    """Certificate of a small table engine whose call number `at` is wrong (0: none), and the number of calls."""
+    rng = np.random.default_rng(3)
+    table = Table(rng.normal(size=(64, 8)).astype(np.float32), 2, 128 + 32, (1, 2, 3, 4, 5, 32))
+    engine = FlippedBit(table, loaded, at)
+    with Model.from_parts(engine, n_ids=8, context=128, k_max=4, loaded=loaded) as model:
+        certificate = model.certify(rng.integers(0, 8, 200), seed=seed)
+    return certificate, engine.calls
