@@ -12,7 +12,7 @@ import numpy.typing as npt
 from specc.errors import InputError, SpeccError
 from specc.runtime._ffi import Library, ffi
 from specc.runtime.certificate import reason_names
-from specc.runtime.request import Request, int_pointer, request_from, to_struct, token_array
+from specc.runtime.request import int_pointer, request_from, to_struct, token_array
 
 FINISH = (None, "stop", "length", "cancelled")
 Ids = Sequence[int] | npt.NDArray[Any]
@@ -52,8 +52,7 @@ class Session:
         library.check(library.c.specc_session_create(model, pointer))
         self._library, self._c, self._owner = library, pointer[0], owner
         self._generation = 0
-        self._cancelled = False
-        self._k_max, self._context, self._eos = _limits(library, model)
+        self._k_max = _k_max(library, model)
         self._free = weakref.finalize(self, _free, library, pointer[0], owner)
 
     def generate(self, ids: Ids, **options: Any) -> Generator[Event, None, None]:
@@ -70,9 +69,9 @@ class Session:
         if text:
             events = list(self.generate(ids, **options))
             return self._result("".join(event.text for event in events), events[-1].finished or "length")
-        request = self._start(ids, options)
+        self._start(ids, options)
         self._library.check(self._library.c.specc_session_run(self._pointer(), ffi.NULL, ffi.NULL))
-        return self._result("", self._how_ended(request))
+        return self._result("", self.stats["finish_reason"])
 
     def trials(self, ids: Ids, n_trials: int, rounds: int = 1, **options: Any) -> npt.NDArray[np.int32]:
         """Single rounds (or some in a row) of one prompt for law tests; trial t has seed `seed` + t.
@@ -90,7 +89,6 @@ class Session:
     def cancel(self) -> None:
         """Ends the running generation within one engine call; from any thread."""
         self._library.c.specc_session_cancel(self._pointer())
-        self._cancelled = True
 
     @property
     def seed(self) -> int:
@@ -111,6 +109,7 @@ class Session:
         self._library.check(self._library.c.specc_session_stats(self._pointer(), out))
         stats: dict[str, Any] = {name: getattr(out, name) for name in COUNTERS}
         stats["accepted_length"] = list(out.accepted_length)
+        stats["finish_reason"] = FINISH[out.finished]
         stats["enabled"], stats["reasons"] = bool(out.enabled), list(reason_names(self._library, out.reasons))
         return stats
 
@@ -125,16 +124,13 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, ids: Ids, options: dict[str, Any]) -> Request:
-        wanted = request_from(options)
-        request, keep = to_struct(self._library, wanted)
+    def _start(self, ids: Ids, options: dict[str, Any]) -> None:
+        request, keep = to_struct(self._library, request_from(options))
         prompt = token_array(ids)
         c = self._library.c
         self._library.check(c.specc_session_start(self._pointer(), request, int_pointer(prompt), prompt.size))
         self._generation += 1
-        self._cancelled = False
         del keep
-        return wanted
 
     def _events(self, generation: int) -> Generator[Event, None, None]:
         """Steps until finished; an iterator left early cancels its own generation and no other."""
@@ -152,20 +148,6 @@ class Session:
         finally:
             if not finished and generation == self._generation and self._c is not None:
                 self._settle()
-
-    def _how_ended(self, request: Request) -> str:
-        """Finish reason of a run without events."""
-        tokens = self.tokens
-        if tokens and tokens[-1] in self._eos and not request.ignore_eos:
-            return "stop"
-        if len(tokens) == request.max_new_tokens or self._prompt_length() + len(tokens) == self._context:
-            return "length"
-        return "cancelled" if self._cancelled else "stop"
-
-    def _prompt_length(self) -> int:
-        prompt = ffi.new("int32_t *")
-        self._library.c.specc_session_tokens(self._pointer(), prompt, ffi.NULL)
-        return int(prompt[0])
 
     def _settle(self) -> None:
         """Cancels and takes the step that reports it."""
@@ -192,11 +174,11 @@ class Session:
         return self._c
 
 
-def _limits(library: Library, model: Any) -> tuple[int, int, frozenset[int]]:
-    """(K_max, context, end tokens) of a C model."""
+def _k_max(library: Library, model: Any) -> int:
+    """Most tokens proposed in a round."""
     info = ffi.new("specc_model_info *")
     library.check(library.c.specc_model_info_get(model, info))
-    return info.k_max, info.context, frozenset(info.eos[i] for i in range(info.n_eos))
+    return int(info.k_max)
 
 
 def _free(library: Library, pointer: Any, owner: object) -> None:

@@ -28,7 +28,7 @@ typedef struct measure {
   int32_t mixed_broken;
   float *rows;                     /* [window][vocab] reference rows */
   double *p, *q;                   /* [vocab] for total variation */
-  double tv_sum[SPECC_MAX_WIDTHS];
+  double tv_sum[SPECC_MAX_WIDTHS], tv_squares[SPECC_MAX_WIDTHS];
   int64_t tv_n[SPECC_MAX_WIDTHS], done, expected;
   uint32_t counter;                /* of random numbers */
   double times[SPECC_MAX_WIDTHS][TIMES];
@@ -116,6 +116,7 @@ static void record_difference(measure *m, int32_t w, int32_t at, const float *ro
   softmax(reference, n, m->q);
   for (int32_t i = 0; i < n; i++) tv += fabs(m->p[i] - m->q[i]) / 2;
   m->tv_sum[w] += tv;
+  m->tv_squares[w] += tv * tv;
   m->c->tv_max = tv > m->c->tv_max ? tv : m->c->tv_max;
 }
 
@@ -125,7 +126,7 @@ static void compare(measure *m, int32_t w, int32_t position, const float *row, i
   uint64_t h = hash_row(row, vocab), *own = &m->own[w * m->window + at], reference = m->own[m->reference * m->window + at];
   m->c->rows_compared++;
   m->tv_n[w]++;
-  if (!all_finite(row, vocab)) { m->broken[w]++; m->c->rows_different[w]++; m->tv_sum[w] += 1; return; }
+  if (!all_finite(row, vocab)) { m->broken[w]++; m->c->rows_different[w]++; m->tv_sum[w] += 1; m->tv_squares[w] += 1; return; }
   if (w == m->reference && !reference) memcpy(m->rows + (size_t)at * (size_t)vocab, row, (size_t)vocab * sizeof *row);
   if (SPECC_FAULT(numerics_unchecked)) h = reference ? reference : h;
   if (!*own) *own = h;
@@ -201,11 +202,15 @@ static double median(double *v, int32_t n) {
   return n ? v[n / 2] : 0;
 }
 
-/* Hoeffding (1963): with probability 0.999 the mean of n values in [0, 1] is below their average + sqrt(ln 1000 / 2n). */
+/* Empirical Bernstein bound (Maurer and Pontil 2009, theorem 4): with probability 0.999 the mean of n values in [0, 1] is
+ * below their average + sqrt(2 variance ln 2000 / n) + 7 ln 2000 / (3 (n - 1)). */
 static double worst_mean(const measure *m) {
+  const double log_2000 = 7.600902459542082;
   double worst = 0;
   for (int32_t w = 0; w < m->c->n_widths; w++) {
-    double n = (double)m->tv_n[w], bound = n > 0 ? m->tv_sum[w] / n + sqrt(6.907755278982137 / (2 * n)) : 1;
+    double n = (double)m->tv_n[w], mean = n > 0 ? m->tv_sum[w] / n : 1, bound = 1;
+    double variance = n > 1 ? (m->tv_squares[w] - n * mean * mean) / (n - 1) : 0;
+    if (n > 1) bound = mean + sqrt(2 * (variance > 0 ? variance : 0) * log_2000 / n) + 7 * log_2000 / (3 * (n - 1));
     if (bound > worst) worst = bound;
   }
   return worst < 1 ? worst : 1;

@@ -225,7 +225,7 @@ typedef struct specc_certificate {
   int32_t threads;
   int32_t k;                       /* K that pays best on this device, 0 unknown */
   uint32_t reasons;                /* SPECC_R_ bits that the judge gives; 0: speculation may be on */
-  double tv_mean;                  /* upper bound (Hoeffding, 99.9 %) of the mean total variation between rows of one position at
+  double tv_mean;                  /* upper bound (empirical Bernstein, 99.9 %) of the mean total variation between rows of one position at
                                       temperature 1, of the worst width; 0 when bit-exact */
   double tv_max;                   /* largest one observed */
   double max_abs_diff[24];         /* largest logit difference of a width from the law width */

@@ -1,0 +1,1 @@
+"""What is measured or gathered before the plan: token streams for the judges."""

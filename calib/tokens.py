@@ -1,0 +1,86 @@
+"""The calibration stream: token ids that the gate replays, made from a text file or from the text that comes along."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specc.errors import EnvironmentFault, InputError
+
+LIMIT = 8192
+LEAST = 64
+LETTERS = 16
+"""Most characters that a token is thought to stand for; no more text than that is looked at."""
+MODULES = (
+    "argparse", "collections", "contextlib", "csv", "datetime", "decimal", "difflib", "doctest", "fractions",
+    "functools", "heapq", "inspect", "json", "logging", "optparse", "pathlib", "pickle", "random", "shelve",
+    "statistics", "string", "tarfile", "textwrap", "threading", "typing", "unittest", "uuid", "zipfile",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Text:
+    """A calibration text, where it comes from, and its hash."""
+
+    origin: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Of the UTF-8 text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def calibration_key(path: Path | None) -> str:
+    """What the text depends on, found without making it: the file's hash, or the Python version."""
+    return f"documentation of Python {platform.python_version()}" if path is None else read_text(path).sha256
+
+
+def calibration_text(path: Path | None) -> Text:
+    """The file at `path`, or the standard library's documentation where there is none."""
+    return documentation() if path is None else read_text(path)
+
+
+def read_text(path: Path) -> Text:
+    """A UTF-8 text file of the user's. Raises InputError."""
+    try:
+        return Text(path.name, path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the calibration text {path}: {error}; give a UTF-8 text file") from error
+
+
+def documentation() -> Text:
+    """English prose and code that every Python brings: docstrings of fixed standard modules, read from their source."""
+    parts: list[str] = []
+    for module in MODULES:
+        parts.extend(docstrings(module))
+        if sum(map(len, parts)) > LIMIT * LETTERS:
+            break
+    text = "\n\n".join(parts)
+    if not text:
+        raise EnvironmentFault("this Python comes without library sources; name a file under calibration.text")
+    return Text("documentation of the Python standard library", text)
+
+
+def docstrings(module: str) -> Iterator[str]:
+    """Docstrings of one module in the order of its source."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
+            yield text
+
+
+def calibration_ids(encode: Callable[[str], Sequence[int]], text: Text, limit: int = LIMIT) -> list[int]:
+    """The first `limit` ids of the text. Raises InputError where it gives too few to measure anything."""
+    ids = list(encode(text.text[: limit * LETTERS]))[:limit]
+    if len(ids) < LEAST:
+        raise InputError(f"the calibration text {text.origin} gives {len(ids)} tokens; at least {LEAST} are needed")
+    return ids

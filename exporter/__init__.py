@@ -1,0 +1,74 @@
+"""From a checkpoint to a graph file: trace, fuse, quantize, each stage checked against the Hugging Face module."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specc.plan import EnginePlan
+
+if TYPE_CHECKING:
+    from specc.exporter.checkpoint import Checkpoint
+    from specc.exporter.graph import Graph
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What one export wrote and measured."""
+
+    files: tuple[Path, ...]
+    node_count: int
+    stage_errors: dict[str, float]
+    """Largest error after each stage: relative for float stages and for nodes, nats a row after quantizing."""
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Progress | None = None) -> Exported:
+    """Write `<plan.name>.onnx` (and its `.onnx.data`) into `folder`; `progress` hears (stage, part done 0..1).
+
+    An engine that shares weights reads them from the `target.onnx.data` that already lies in `folder`.
+    Raises InputError for a checkpoint that cannot be read, StageError when a stage changed the model's results.
+    """
+    from specc.exporter import check, check_nodes, quantize, save, trace
+
+    started, tell = time.monotonic(), progress or (lambda stage, part: None)
+    tell("load", 0.0)
+    model = checkpoint.load()
+    tell("trace", 0.15)
+    expected = check.reference(model, plan, checkpoint.tokens)
+    graph = trace.trace(model, plan)
+    del model  # the graph has its own copies of the products' weights
+    errors = {"trace": check.check(graph, expected, plan, "trace")}
+    tell("fuse", 0.6)
+    graph = fuse(graph)
+    errors["fuse"] = check.check(graph, expected, plan, "fuse")
+    tell("quantize", 0.75)
+    graph = quantize.quantize(graph, plan.scheme).noting(*checkpoint.notes())
+    errors["nodes"] = check_nodes.check_nodes(graph)
+    errors["quantize"] = check.check(graph, expected, plan, "quantize", plan.scheme)
+    tell("save", 0.95)
+    shares = folder / f"{plan.shares}.onnx" if plan.shares else None
+    files = save.save(graph, folder, plan.name, shares)
+    tell("save", 1.0)
+    return Exported(files, graph.node_count, errors, graph.notes, time.monotonic() - started)
+
+
+def fuse(graph: Graph) -> Graph:
+    """All rewrites in their order; each leaves alone what it does not know."""
+    from specc.exporter.drop_reshape import drop_reshape
+    from specc.exporter.fuse_head import fuse_head
+    from specc.exporter.fuse_norm import fuse_norm
+    from specc.exporter.fuse_qkv import fuse_qkv
+    from specc.exporter.fuse_rotary import fuse_rotary
+    from specc.exporter.fuse_skip_norm import fuse_skip_norm
+    from specc.exporter.names import name_weights
+
+    for rewrite in (name_weights, fuse_norm, fuse_skip_norm, fuse_rotary, fuse_qkv, fuse_head, drop_reshape):
+        graph = rewrite(graph)
+    return graph

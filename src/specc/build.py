@@ -1,0 +1,317 @@
+"""The main job: recipe -> plan -> graphs -> lint -> bundle. Every stage comes from the cache where nothing changed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specc import __version__, cache, targets
+from specc.bundle import (
+    CERTIFICATES,
+    Bundle,
+    TokenizerPart,
+    calibration_table,
+    check_place,
+    id_bytes_table,
+    manifest_of,
+    pack,
+)
+from specc.cache import Stage, code_hash, stage, tool_versions
+from specc.checkpoint import Described, build_extra, describe
+from specc.clock import Clock, Reporter, Row, Steps
+from specc.plan import EnginePlan, Plan, make_plan
+from specc.recipe import Recipe, Source, load_recipe
+from specc.scratch import told
+
+TEMPLATE = "chat_template.jinja"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan and the checkpoints behind it."""
+
+    plan: Plan
+    target: Described
+    draft: Described | None
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build made."""
+
+    bundle: Bundle
+    plan: Plan
+    written: bool
+    rows: tuple[Row, ...]
+    lint: tuple[dict[str, str], ...]
+    quality: dict[str, Any]
+    reasons: tuple[str, ...]
+    """Why speculation is off for sure; empty where a certificate decides."""
+
+
+def build(
+    recipe_path: Path, hardware: str | None = None, out: Path | None = None, reporter: Reporter | None = None
+) -> Built:
+    """Build the recipe's bundle into `out` (default: a folder of the recipe's name here).
+
+    Raises InputError, RecipeError, EnvironmentFault; nothing but the cache is left behind then.
+    """
+    recipe = load_recipe(recipe_path)
+    place = out or Path(recipe.name)
+    check_place(place)
+    clock = Clock(reporter)
+    with told(f"building {recipe.name}"):
+        planned = plan_stage(recipe, hardware, clock)
+        tokenizer = tokenizer_stage(planned, clock)
+        engines = export_stages(planned, clock)
+        findings = lint_stage(engines["target"], clock)
+        return pack_stage(place, planned, tokenizer, engines, findings, clock)
+
+
+# ---------------------------------------------------------------------- plan
+
+
+def plan_recipe(recipe: Recipe, hardware: str | None) -> Planned:
+    """Join recipe, hardware and checkpoints into a plan; no weights are read for a checkpoint that is known already."""
+    device = targets.load(hardware or recipe.hardware)
+    with told(f"planning {recipe.name}"):
+        target = describe(recipe.target, recipe.folder)
+        draft = None
+        if recipe.draft.kind == "model" and recipe.draft.checkpoint:
+            draft = describe(Source(recipe.draft.checkpoint, recipe.draft.revision), recipe.folder)
+    plan = make_plan(recipe, device, target.spec, draft.spec if draft else None)
+    return Planned(plan, target, draft)
+
+
+def plan_stage(recipe: Recipe, hardware: str | None, clock: Clock) -> Planned:
+    """The plan, and the proof that both models mean the same strings by their ids."""
+    with clock.stage("plan") as hit:
+        planned = plan_recipe(recipe, hardware)
+        if planned.draft is not None:
+            compare_tokenizers(planned.target, planned.draft)
+        hit(planned.target.cached)
+    return planned
+
+
+def compare_tokenizers(target: Described, draft: Described) -> list[str]:
+    """Notes on harmless differences. Raises InputError where an id means another string or text is read otherwise."""
+
+    def make(_: Path) -> dict[str, Any]:
+        with build_extra():
+            from specc.exporter.tokens import compare_tokenizers as compare
+
+            return {"notes": [str(note) for note in compare(target.open().tokens, draft.open().tokens)]}
+
+    pair = [[item.spec.id_map_sha256, item.spec.weights_sha256] for item in (target, draft)]
+    inputs = {"pair": pair, "code": code_hash("specc.exporter")}
+    return [str(note) for note in stage("tokenizers", inputs, make).facts["notes"]]
+
+
+# ---------------------------------------------------------------------- tokenizer and calibration
+
+
+def tokenizer_stage(planned: Planned, clock: Clock) -> Stage:
+    """tokenizer.json, id_bytes.bin, chat_template.jinja and calibration.bin."""
+    from specc.calib.tokens import calibration_key
+
+    recipe, target = planned.plan.recipe, planned.target
+    with clock.stage("tokenizer") as hit:
+        path = recipe.folder / recipe.calibration_text if recipe.calibration_text else None
+        spec = target.spec
+        inputs = {
+            "model": [spec.weights_sha256, spec.id_map_sha256, spec.token_ids],
+            "calibration": calibration_key(path),
+            "code": [code_hash("specc.exporter"), code_hash("specc.calib")],
+            "tools": tool_versions(),
+        }
+        made = stage("tokenizer", inputs, partial(write_tokenizer, target, path))
+        hit(made.cached)
+    return made
+
+
+def write_tokenizer(target: Described, calibration: Path | None, folder: Path) -> dict[str, Any]:
+    """Write the tokenizer's files and the calibration ids into `folder`."""
+    from specc.calib.tokens import calibration_ids, calibration_text
+    from specc.template import load_tokenizer
+
+    checkpoint = target.open()
+    checkpoint.save_tokenizer(folder)
+    (folder / "id_bytes.bin").write_bytes(id_bytes_table(checkpoint.id_bytes()))
+    if checkpoint.chat_template:
+        (folder / TEMPLATE).write_text(checkpoint.chat_template, encoding="utf-8")
+    text, tokenizer = calibration_text(calibration), load_tokenizer(folder / "tokenizer.json")
+    ids = calibration_ids(lambda part: tokenizer.encode(part, add_special_tokens=False).ids, text)
+    (folder / "calibration.bin").write_bytes(calibration_table(ids))
+    return {
+        "strip_leading_space": bool(checkpoint.strip_leading_space),
+        "has_chat_template": bool(checkpoint.chat_template),
+        "calibration": {"text": text.origin, "sha256": text.sha256, "ids": len(ids)},
+    }
+
+
+# ---------------------------------------------------------------------- engines
+
+
+def export_stages(planned: Planned, clock: Clock) -> dict[str, Stage]:
+    """One stage an engine: trace, fuse, quantize, check against transformers, save."""
+    stages: dict[str, Stage] = {}
+    for engine in planned.plan.engines:
+        with clock.stage(f"export {engine.name}") as hit:
+            origin = planned.draft if engine.name == "draft" and planned.draft else planned.target
+            shared = stages["target"] if engine.shares else None
+            steps = clock.steps(f"export {engine.name}")
+            stages[engine.name] = export_stage(origin, engine, shared, steps)
+            hit(stages[engine.name].cached)
+    return stages
+
+
+def export_stage(origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps) -> Stage:
+    """The engine's files; `shared` is the stage whose weight file it reads too."""
+    inputs = {
+        "engine": asdict(engine),
+        "shared": shared.key if shared else None,
+        "code": code_hash("specc.exporter"),
+        "tools": tool_versions(),
+    }
+    return stage("engine", inputs, partial(write_engine, origin, engine, shared, steps))
+
+
+def write_engine(
+    origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps, folder: Path
+) -> dict[str, Any]:
+    """Export into `folder`; files of the shared stage lie there meanwhile, so that they can be referred to."""
+    with build_extra():
+        from specc.exporter import export
+
+        lent = lend(shared, folder) if shared else []
+        exported = export(origin.open(), engine, folder, steps)
+        for path in lent:
+            path.unlink()
+    errors = {name: float(error) for name, error in exported.stage_errors.items()}
+    return {"nodes": exported.node_count, "stage_errors": errors, "notes": list(exported.notes)}
+
+
+def lend(shared: Stage, folder: Path) -> list[Path]:
+    """Put another stage's files into the folder, as links where the file system has them."""
+    paths = []
+    for file in shared.files:
+        paths.append(folder / file.path)
+        try:
+            os.link(shared.folder / file.path, paths[-1])
+        except OSError:
+            shutil.copyfile(shared.folder / file.path, paths[-1])
+    return paths
+
+
+# ---------------------------------------------------------------------- lint and pack
+
+
+def lint_stage(engine: Stage, clock: Clock) -> list[dict[str, str]]:
+    """Findings of the lint judge on the target's graph, as the manifest keeps them."""
+
+    def make(_: Path) -> dict[str, Any]:
+        from specc.gate.lint import lint_file
+
+        findings = lint_file(engine.folder / "target.onnx")
+        return {"findings": [{key: str(getattr(f, key)) for key in ("node", "op", "why", "fix")} for f in findings]}
+
+    with clock.stage("lint") as hit:
+        made = stage("lint", {"engine": engine.key, "code": code_hash("specc.gate.lint")}, make)
+        hit(made.cached)
+    return list(made.facts["findings"])
+
+
+def pack_stage(
+    place: Path,
+    planned: Planned,
+    tokenizer: Stage,
+    engines: Mapping[str, Stage],
+    lint: Sequence[dict[str, str]],
+    clock: Clock,
+) -> Built:
+    """Write the bundle."""
+    with clock.stage("pack") as hit:
+        stages = [*engines.values(), tokenizer]
+        sources = {path: entry for item in stages for path, entry in item.sources().items()}
+        files = [file for _, file in sources.values()]
+        quality = {name: item.facts for name, item in engines.items()}
+        provenance = provenance_of(planned, tokenizer)
+        parts = engine_files(planned.plan, engines)
+        part = tokenizer_facts(planned, tokenizer)
+        manifest = manifest_of(planned.plan, files, parts, part, lint, quality, provenance)
+        bundle, written = pack(place, manifest, sources)
+        hit(not written)
+    return Built(bundle, planned.plan, written, tuple(clock.rows), tuple(lint), quality, reasons_of(bundle, lint))
+
+
+def engine_files(plan: Plan, engines: Mapping[str, Stage]) -> dict[str, list[str]]:
+    """Paths that each engine is made of; a draft that shares weights is made of the target's weight file too."""
+    paths = {name: [file.path for file in item.files] for name, item in engines.items()}
+    if plan.draft is not None and plan.draft.shares:
+        paths["draft"] += [path for path in paths["target"] if path != "target.onnx"]
+    return paths
+
+
+def tokenizer_facts(planned: Planned, tokenizer: Stage) -> TokenizerPart:
+    """The manifest's view of the tokenizer."""
+    spec, facts = planned.target.spec, tokenizer.facts
+    has_template = bool(facts["has_chat_template"])
+    return TokenizerPart(
+        spec.token_ids, spec.id_map_sha256, facts["strip_leading_space"], spec.eos, spec.bos, has_template
+    )
+
+
+def provenance_of(planned: Planned, tokenizer: Stage) -> dict[str, Any]:
+    """Where everything comes from; no times, so that the same build gives the same digest."""
+    recipe = planned.plan.recipe
+    return {
+        "specc": __version__,
+        "recipe": {"name": Path(recipe.file).name, "text": recipe.text, "sha256": recipe.sha256},
+        "target": origin_of(planned.target),
+        "draft": origin_of(planned.draft) if planned.draft else None,
+        "calibration": tokenizer.facts["calibration"],
+        "tools": tool_versions(),
+        "host": {"machine": platform.machine(), "system": platform.system(), "python": platform.python_version()},
+    }
+
+
+def origin_of(item: Described) -> dict[str, Any]:
+    """A checkpoint's name as the recipe writes it, its hash, revision and licence."""
+    spec = item.spec
+    return {
+        **item.provenance,
+        "checkpoint": item.source.checkpoint,
+        "revision": spec.revision,
+        "weights_sha256": spec.weights_sha256,
+        "licence": spec.licence,
+        "parameters": spec.parameters,
+    }
+
+
+def reasons_of(bundle: Bundle, lint: Sequence[object]) -> tuple[str, ...]:
+    """Why speculation is off without looking at the device: lint said no, or no certificate is there at all."""
+    if lint:
+        return ("lint",)
+    return () if any((bundle.folder / CERTIFICATES).glob("*.json")) else ("uncertified-device",)
+
+
+def summary(built: Built) -> dict[str, Any]:
+    """What `specc build --json` prints."""
+    return {
+        "bundle": str(built.bundle.folder),
+        "digest": built.bundle.digest,
+        "written": built.written,
+        "stages": [asdict(row) for row in built.rows],
+        "files": [asdict(file) for file in built.bundle.files],
+        "bytes": sum(file.bytes for file in built.bundle.files),
+        "plan": built.bundle.manifest["plan"],
+        "speculation": {"enabled": None if not built.reasons else False, "reasons": list(built.reasons)},
+        "lint": list(built.lint),
+        "cache": str(cache.root()),
+    }

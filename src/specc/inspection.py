@@ -1,0 +1,143 @@
+"""What is inside a bundle and whether it speculates here; what this machine has."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from specc import __version__, cache, targets
+from specc.bundle import read, verify
+from specc.errors import SpeccError
+
+Progress = Callable[[str, int, int], bool]
+
+
+def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) -> dict[str, Any]:
+    """The JSON of `specc inspect`: every file is checked, the verdict comes from the certificate in force."""
+    from specc.runtime import Model
+
+    bundle = verify(read(folder))
+    manifest = bundle.manifest
+    with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
+        info = model.info
+    return {
+        "format": manifest["format"],
+        "digest": bundle.digest,
+        "name": manifest["name"],
+        "speculation": {"enabled": info.enabled, "reasons": list(info.reasons)},
+        "certificate": certificate_part(info.certificate),
+        "lint": manifest["lint"],
+        "plan": manifest["plan"],
+        "quality": manifest["quality"],
+        "files": [asdict(file) for file in bundle.files],
+        "provenance": manifest["provenance"],
+    }
+
+
+def certificate_part(certificate: Any) -> dict[str, Any]:
+    """The certificate in force; `certificate` is a specc.runtime.Certificate."""
+    from specc.runtime import device
+
+    bound = {"bit-exact": 0.0, "bounded": certificate.tv_mean}.get(certificate.kind)
+    return {
+        "kind": certificate.kind,
+        "widths": certificate.classes,
+        "tv_bound": bound,
+        "device": device()[0],
+        "law_width": certificate.law_width,
+        "k": certificate.k,
+        "threads": certificate.threads,
+        "rows_compared": certificate.rows_compared,
+        "rows_different": dict(zip(map(str, certificate.widths), certificate.rows_different, strict=False)),
+        "max_abs_diff": dict(zip(map(str, certificate.widths), certificate.max_abs_diff, strict=False)),
+        "call_ms": dict(zip(map(str, certificate.widths), certificate.call_ms, strict=False)),
+        "reasons": list(certificate.reasons),
+    }
+
+
+def gate(
+    folder: Path, trials: int | None, seed: int, threads: int, certificates: Path | None, progress: Progress
+) -> dict[str, Any]:
+    """The JSON of `specc gate`: all judges, the certificate written into the bundle or into `certificates`."""
+    from specc.gate.judge import judge
+
+    verify(read(folder))
+    return judge(folder, trials=trials, seed=seed, threads=threads, certificates=certificates, progress=progress)
+
+
+# ---------------------------------------------------------------------- doctor
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that doctor looked at; `needed_for` is "run" or "build"."""
+
+    name: str
+    value: str
+    ok: bool
+    needed_for: str
+
+
+def doctor() -> list[Finding]:
+    """Everything that running and building need, found or not."""
+    findings = [
+        Finding("specc", __version__, True, "run"),
+        Finding("python", platform.python_version(), sys.version_info >= (3, 10), "run"),
+        look("libspecc", "run", library_version),
+        look("engine library", "run", engine_path),
+        look("device", "run", device_name),
+        look("cache folder", "build", cache_space),
+    ]
+    return findings + [package(name) for name in cache.TOOLS if name not in ("onnxruntime", "tokenizers", "numpy")]
+
+
+def look(name: str, needed_for: str, find: Callable[[], str]) -> Finding:
+    """One finding; an error is its value."""
+    try:
+        return Finding(name, find(), True, needed_for)
+    except (SpeccError, OSError, ImportError) as error:
+        return Finding(name, str(error), False, needed_for)
+
+
+def library_version() -> str:
+    """Path of libspecc; loading it checks version and layout."""
+    from specc.runtime import library
+
+    return str(library().path)
+
+
+def engine_path() -> str:
+    """Path of the engine library."""
+    from specc.runtime import engine_library
+
+    path = engine_library()
+    if path is None:
+        raise FileNotFoundError("no libonnxruntime was found; pip install onnxruntime")
+    return f"{path} ({cache.version_of('onnxruntime')})"
+
+
+def device_name() -> str:
+    """This CPU, its cores and the hardware targets that fit."""
+    from specc.runtime import device
+
+    fitting = [name for name in targets.names() if targets.load(name).is_here()]
+    return f"{device()[0]}, {os.cpu_count()} cores, targets: {', '.join(fitting) or 'none'}"
+
+
+def cache_space() -> str:
+    """Where the cache is and how much room it has."""
+    place = cache.root()
+    place.mkdir(parents=True, exist_ok=True)
+    return f"{place} ({shutil.disk_usage(place).free >> 20} MB free)"
+
+
+def package(name: str) -> Finding:
+    """One package of the extra `build`."""
+    version = cache.version_of(name)
+    return Finding(name, version or "not installed; pip install 'specc[build]'", version is not None, "build")

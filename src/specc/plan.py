@@ -1,0 +1,289 @@
+"""Every number of a build, before any weight is read: widths, capacity, memory, time, digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from specc.errors import InputError, RecipeError
+from specc.recipe import Recipe
+from specc.recipe import Scheme as Scheme
+from specc.targets import Hardware
+
+CHUNK = 64
+AUTO_K = {"ngram": 4, "model": 4, "early-exit": 4, "none": 4}
+NORM_BYTES = 4
+ENGINE_OVERHEAD = 48 << 20
+"""Bytes that the engine library and the process take beside the buffers listed (ONNX Runtime on CPU, rounded up)."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a checkpoint says about itself, without weights."""
+
+    architecture: str
+    vocab: int
+    """Columns of the logits (rows of the output head); may be more than `token_ids`."""
+    token_ids: int
+    """Ids that the tokenizer knows."""
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    max_context: int
+    tied: bool
+    eos: tuple[int, ...]
+    bos: int | None
+    parameters: int
+    id_map_sha256: str
+    weights_sha256: str
+    revision: str | None
+    licence: str | None
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """One engine: which layers at which scheme, and the row counts that it must take."""
+
+    name: str
+    """"target" or "draft"."""
+    spec: ModelSpec
+    scheme: Scheme
+    layers: int
+    """Layers that are built; early-exit drafts use fewer than `spec.layers`."""
+    context: int
+    capacity: int
+    """Cache slots: context + widest row count, so that padding rows write into scratch."""
+    widths: tuple[int, ...]
+    """Every row count that the runtime may use, rising; the last is the prefill chunk."""
+    chunk: int
+    dialect: str
+    shares: str | None
+    """"target" when the weights lie in the target's file (early-exit), else None."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device, predicted."""
+
+    weights: int
+    target_cache: int
+    draft_cache: int
+    workspace: int
+
+    @property
+    def total(self) -> int:
+        """Everything, the engine library included."""
+        return self.weights + self.target_cache + self.draft_cache + self.workspace + ENGINE_OVERHEAD
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Lower bounds from memory bandwidth alone, milliseconds with a half-full cache."""
+
+    target_call_ms: float
+    draft_call_ms: float
+    """One call of the draft's engine; 0 for a drafter without one."""
+    plain_tokens_per_second: float
+    best_tokens_per_second: float
+    """Were every proposal accepted: (K+1) tokens for one target call and K draft calls."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of one build on one kind of hardware."""
+
+    recipe: Recipe
+    hardware: Hardware
+    k: int
+    context: int
+    chunk: int
+    threads: int
+    target: EnginePlan
+    draft: EnginePlan | None
+    memory: Memory
+    timing: Timing
+    digest: str
+
+    @property
+    def rows(self) -> int:
+        """Rows of the verification graph."""
+        return self.k + 1
+
+    @property
+    def engines(self) -> tuple[EnginePlan, ...]:
+        """Target first, then the draft where it has a graph."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+
+def make_plan(recipe: Recipe, hardware: Hardware, target: ModelSpec, draft: ModelSpec | None = None) -> Plan:
+    """Join recipe, hardware and model specs. `draft` is needed for `draft.kind: model` only.
+
+    Raises RecipeError where the recipe asks for more than the models have.
+    """
+    k = recipe.k or AUTO_K[recipe.draft.kind]
+    check_context(recipe, k, target)
+    engine = plan_engine("target", target, recipe.scheme, target.layers, recipe.context, k, hardware.dialect, None)
+    drafter = plan_draft(recipe, k, hardware, target, draft)
+    memory = plan_memory(engine, drafter)
+    timing = plan_time(engine, drafter, k, hardware.bandwidth_gb_s)
+    threads = recipe.threads or hardware.threads
+    digest = plan_digest(recipe, hardware, k, threads, engine, drafter)
+    return Plan(recipe, hardware, k, recipe.context, engine.chunk, threads, engine, drafter, memory, timing, digest)
+
+
+def check_context(recipe: Recipe, k: int, spec: ModelSpec) -> None:
+    """The context must hold one prompt token and a whole round, and no more than the model was made for."""
+    allowed = f"allowed are {k + 2} (K + 2) to {spec.max_context} (the model's maximum)"
+    if not k + 2 <= recipe.context <= spec.max_context:
+        raise RecipeError(recipe.file, recipe.line("context"), f"context is {recipe.context}", allowed)
+
+
+def plan_draft(
+    recipe: Recipe, k: int, hardware: Hardware, target: ModelSpec, draft: ModelSpec | None
+) -> EnginePlan | None:
+    """The draft's engine, None for drafters without a graph."""
+    if recipe.draft.kind == "early-exit":
+        layers = early_exit_layers(recipe, target)
+        return plan_engine("draft", target, recipe.scheme, layers, recipe.context, k, hardware.dialect, "target")
+    if recipe.draft.kind != "model":
+        return None
+    if draft is None:
+        raise InputError(f"{recipe.file}: a plan with a draft model needs the draft's checkpoint")
+    check_draft_context(recipe, draft)
+    scheme = recipe.draft.scheme or recipe.scheme
+    return plan_engine("draft", draft, scheme, draft.layers, recipe.context, k, hardware.dialect, None)
+
+
+def early_exit_layers(recipe: Recipe, target: ModelSpec) -> int:
+    """Layers of an early-exit draft: at least one fewer than the target has."""
+    layers = recipe.draft.layers or max(1, target.layers // 4)
+    if layers >= target.layers:
+        allowed = f"allowed are 1 to {target.layers - 1} (the target has {target.layers})"
+        raise RecipeError(recipe.file, recipe.line("draft.layers"), f"draft.layers is {layers}", allowed)
+    return layers
+
+
+def check_draft_context(recipe: Recipe, draft: ModelSpec) -> None:
+    """A draft model sees the same positions as the target."""
+    if recipe.context > draft.max_context:
+        allowed = f"the draft model takes at most {draft.max_context}"
+        raise RecipeError(recipe.file, recipe.line("context"), f"context is {recipe.context}", allowed)
+
+
+def plan_engine(
+    name: str, spec: ModelSpec, scheme: Scheme, layers: int, context: int, k: int, dialect: str, shares: str | None
+) -> EnginePlan:
+    """Widths 1..K+1 and the prefill chunk; capacity leaves room for the widest call behind a full context."""
+    chunk = min(CHUNK, context)
+    widths = tuple(sorted({*range(1, k + 2), chunk}))
+    capacity = context + widths[-1]
+    return EnginePlan(name, spec, scheme, layers, context, capacity, widths, chunk, dialect, shares)
+
+
+def matrix_bytes(rows: int, columns: int, scheme: str, block: int) -> int:
+    """Bytes of one weight [rows, columns]: fp32, or codes with an f32 scale (and, at 4 bits, a zero point) a block."""
+    count = rows * columns
+    if scheme == "fp32":
+        return 4 * count
+    if scheme == "dynamic-int8":
+        return count
+    blocks = rows * -(-columns // block)
+    return count + 4 * blocks if scheme == "w8" else count // 2 + 4 * blocks + blocks // 2
+
+
+def layer_bytes(spec: ModelSpec, scheme: Scheme) -> int:
+    """Weights of one decoder layer."""
+    query, cache = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+    shapes = [(query, spec.hidden), (cache, spec.hidden), (cache, spec.hidden), (spec.hidden, query)]
+    shapes += [(spec.intermediate, spec.hidden), (spec.intermediate, spec.hidden), (spec.hidden, spec.intermediate)]
+    products = sum(matrix_bytes(r, c, scheme.layers, scheme.block) for r, c in shapes)
+    return products + 2 * spec.hidden * NORM_BYTES
+
+
+def head_bytes(spec: ModelSpec, scheme: Scheme) -> int:
+    """The output head, read in every call."""
+    return matrix_bytes(spec.vocab, spec.hidden, scheme.head, scheme.block) + spec.hidden * NORM_BYTES
+
+
+def read_bytes(engine: EnginePlan) -> int:
+    """Weights that one call reads: layers and head; the embedding is looked up row by row."""
+    return engine.layers * layer_bytes(engine.spec, engine.scheme) + head_bytes(engine.spec, engine.scheme)
+
+
+def stored_bytes(engine: EnginePlan) -> int:
+    """Weights that the engine keeps: the embedding counts unless it is tied; nothing when they are the target's."""
+    if engine.shares:
+        return 0
+    spec = engine.spec
+    embedding = 0 if spec.tied else 4 * spec.vocab * spec.hidden
+    return read_bytes(engine) + embedding
+
+
+def cache_bytes(engine: EnginePlan) -> int:
+    """Keys and values: layers x 2 x f32 [1, kv_heads, capacity, head_dim]."""
+    return engine.layers * 2 * 4 * engine.spec.kv_heads * engine.capacity * engine.spec.head_dim
+
+
+def workspace_bytes(engine: EnginePlan) -> int:
+    """Activations of the widest call and one row of logits for every verified row."""
+    spec, widest = engine.spec, engine.widths[-1]
+    activations = widest * 4 * (4 * spec.hidden + 3 * spec.intermediate)
+    return activations + widest * 4 * spec.vocab
+
+
+def plan_memory(target: EnginePlan, draft: EnginePlan | None) -> Memory:
+    """Bytes of both engines together."""
+    engines = (target,) if draft is None else (target, draft)
+    return Memory(
+        weights=sum(map(stored_bytes, engines)),
+        target_cache=cache_bytes(target),
+        draft_cache=0 if draft is None else cache_bytes(draft),
+        workspace=sum(map(workspace_bytes, engines)),
+    )
+
+
+def call_ms(engine: EnginePlan, bandwidth_gb_s: float) -> float:
+    """Milliseconds to read weights and half the cache once."""
+    return (read_bytes(engine) + cache_bytes(engine) // 2) / (bandwidth_gb_s * 1e6)
+
+
+def plan_time(target: EnginePlan, draft: EnginePlan | None, k: int, bandwidth_gb_s: float) -> Timing:
+    """Lower bounds on time, so upper bounds on speed: nothing but memory traffic is counted."""
+    target_ms = call_ms(target, bandwidth_gb_s)
+    draft_ms = 0.0 if draft is None else call_ms(draft, bandwidth_gb_s)
+    best = 1000 * (k + 1) / (target_ms + k * draft_ms)
+    return Timing(target_ms, draft_ms, 1000 / target_ms, best)
+
+
+def plan_digest(
+    recipe: Recipe, hardware: Hardware, k: int, threads: int, target: EnginePlan, draft: EnginePlan | None
+) -> str:
+    """SHA-256 over everything that decides what is built; names of files and prose do not count."""
+    engines = [asdict(engine) for engine in (target, draft) if engine is not None]
+    parts = {"engines": engines, "hardware": hardware.name, "k": k, "threads": threads, "draft": asdict(recipe.draft)}
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def as_dict(plan: Plan) -> dict[str, Any]:
+    """The plan as `specc plan --json` prints it."""
+    return {
+        "recipe": plan.recipe.name,
+        "hardware": plan.hardware.name,
+        "k": plan.k,
+        "rows": plan.rows,
+        "context": plan.context,
+        "chunk": plan.chunk,
+        "threads": plan.threads,
+        "draft": plan.recipe.draft.kind,
+        "engines": {engine.name: asdict(engine) for engine in plan.engines},
+        "memory": {**asdict(plan.memory), "engine_library": ENGINE_OVERHEAD, "total": plan.memory.total},
+        "fits": plan.memory.total <= plan.hardware.memory_mb << 20,
+        "timing": asdict(plan.timing),
+        "digest": plan.digest,
+    }

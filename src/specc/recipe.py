@@ -1,0 +1,246 @@
+"""A recipe: what to build, from which checkpoint, how to draft, what must hold. Frozen, checked, with line numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specc.marked import Table, read_table
+
+K_LIMIT = 16
+LAYER_SCHEMES = ("fp32", "w8", "w4", "dynamic-int8")
+HEAD_SCHEMES = ("fp32", "w8", "w4", "dynamic-int8")
+BLOCKS = (16, 32, 64, 128, 256)
+DRAFT_KINDS = ("ngram", "model", "early-exit", "none")
+TEMPLATES = ("chat", "none")
+OPTIONS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+)
+LARGEST_CONTEXT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How weights are stored: the decoder layers' and the output head's scheme, and the block that shares a scale."""
+
+    layers: str
+    head: str
+    block: int = 32
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint: `package:NAME/FILE`, a local folder or GGUF file, or a hub id; revision for the hub only."""
+
+    checkpoint: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The drafter and its parts; fields of other kinds keep their defaults."""
+
+    kind: str = "ngram"
+    checkpoint: str | None = None
+    revision: str | None = None
+    layers: int | None = None
+    min_match: int = 2
+    max_match: int = 4
+    scheme: Scheme | None = None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Defaults of `run`, named and ranged as in specc.h."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+
+
+@dataclass(frozen=True)
+class GateLimits:
+    """What the judges hold the build to; None means: measured and reported, not limited."""
+
+    kl_max: float | None = None
+    top1_min: float | None = None
+    perplexity_max: float | None = None
+    allow_bounded: float | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One recipe file, checked; `k` is None for auto, `threads` 0 for the hardware's own."""
+
+    file: str
+    text: str
+    name: str
+    target: Source
+    draft: Draft
+    k: int | None
+    context: int
+    scheme: Scheme
+    calibration_text: str | None
+    sampling: Sampling
+    certify: tuple[str, ...]
+    gate: GateLimits
+    hardware: str
+    threads: int
+    prompt_template: str
+    lines: dict[str, int] = field(compare=False, repr=False)
+
+    @property
+    def sha256(self) -> str:
+        """Of the recipe's text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths of the recipe start."""
+        return Path(self.file).resolve().parent
+
+    def line(self, key: str) -> int:
+        """Line of a dotted key; of its nearest table above where the key is left out."""
+        while key and key not in self.lines:
+            key = key.rpartition(".")[0]
+        return self.lines.get(key, 1)
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """Read and check a recipe. Raises InputError (no such file) or RecipeError (file:line: found; allowed)."""
+    root = read_table(Path(path))
+    root.only(
+        "name", "target", "draft", "k", "context", "scheme", "calibration", "sampling", "certify", "gate",
+        "hardware", "threads", "prompt_template",
+    )  # fmt: skip
+    k = read_k(root)
+    return Recipe(
+        file=root.file,
+        text=root.source,
+        name=read_name(root),
+        target=read_source(root.table("target", required=True)),
+        draft=read_draft(root.table("draft")),
+        k=k,
+        context=root.integer("context", None, (k or 1) + 2, LARGEST_CONTEXT, low_is="K + 2"),
+        scheme=read_scheme(root, Scheme("w4", "w8")),
+        calibration_text=read_calibration(root),
+        sampling=read_sampling(root.table("sampling")),
+        certify=root.choices("certify", OPTIONS, ("temperature", "top_p", "top_k", "min_p")),
+        gate=read_gate(root.table("gate")),
+        hardware=root.text("hardware", "cpu-x86"),
+        threads=root.integer("threads", 0, 0, 1024),
+        prompt_template=root.choice("prompt_template", TEMPLATES, "chat"),
+        lines=root.all_lines(),
+    )
+
+
+def read_name(root: Table) -> str:
+    """The bundle's name, which is also the default folder: letters, digits, dot, dash and underscore."""
+    name = root.text("name", Path(root.file).stem)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise root.error("name", f"name is {name!r}", "allowed are 1 to 100 letters, digits, '.', '-' and '_'")
+    return name
+
+
+def read_k(root: Table) -> int | None:
+    """K, or None for auto."""
+    if root.get("k", "auto") == "auto":
+        return None
+    return root.integer("k", None, 1, K_LIMIT, otherwise="or 'auto'")
+
+
+def read_source(table: Table) -> Source:
+    """The target's checkpoint; a scheme's spelling is checked where it is opened."""
+    table.only("checkpoint", "revision")
+    return Source(table.text("checkpoint", None), table.optional_text("revision"))
+
+
+DRAFT_KEYS = {
+    "ngram": ("min_match", "max_match"),
+    "model": ("checkpoint", "revision", "scheme"),
+    "early-exit": ("layers",),
+    "none": (),
+}
+
+
+def read_draft(table: Table) -> Draft:
+    """The drafter. Keys that belong to another kind are refused, not ignored."""
+    table.only("kind", *{key for keys in DRAFT_KEYS.values() for key in keys})
+    kind = table.choice("kind", DRAFT_KINDS, "ngram")
+    table.only("kind", *DRAFT_KEYS[kind], owner=f"a draft of kind {kind}")
+    low = table.integer("min_match", 2, 1, 16)
+    return Draft(
+        kind=kind,
+        checkpoint=table.text("checkpoint", None) if kind == "model" else None,
+        revision=table.optional_text("revision"),
+        layers=table.integer("layers", None, 1, 1000) if "layers" in table else None,
+        min_match=low,
+        max_match=table.integer("max_match", max(4, low), low, 16, low_is="min_match"),
+        scheme=read_scheme(table, Scheme("w4", "w8")) if "scheme" in table else None,
+    )
+
+
+def read_scheme(parent: Table, default: Scheme) -> Scheme:
+    """`scheme: w4` in short (head at 8 bits where the layers have fewer), or a table {layers, head, block}."""
+    if "scheme" not in parent:
+        return default
+    if isinstance(parent.get("scheme"), str):
+        layers = parent.choice("scheme", LAYER_SCHEMES, "w4")
+        return Scheme(layers, head_for(layers))
+    table = parent.table("scheme")
+    table.only("layers", "head", "block")
+    layers = table.choice("layers", LAYER_SCHEMES, default.layers)
+    head = table.choice("head", HEAD_SCHEMES, head_for(layers))
+    if ("dynamic-int8" in (layers, head)) and layers != head:
+        raise table.error("head", f"layers are {layers} and the head is {head}", "dynamic-int8 is for both or none")
+    return Scheme(layers, head, table.one_of("block", BLOCKS, 32))
+
+
+def head_for(layers: str) -> str:
+    """The head is the most sensitive weight: 8 bits where the layers have 4."""
+    return "w8" if layers == "w4" else layers
+
+
+def read_calibration(root: Table) -> str | None:
+    """The calibration text's path as written, relative to the recipe; None for the text that comes along."""
+    table = root.table("calibration")
+    table.only("text")
+    return table.optional_text("text")
+
+
+def read_sampling(table: Table) -> Sampling:
+    """Sampling defaults within the ranges of specc.h."""
+    table.only(*(option for option in OPTIONS if option != "logit_bias"))
+    return Sampling(
+        temperature=table.number("temperature", 1.0, 0.0, 1e6),
+        top_p=table.number("top_p", 1.0, 0.0, 1.0, above=True),
+        top_k=table.integer("top_k", 0, 0, 1 << 30),
+        min_p=table.number("min_p", 0.0, 0.0, 1.0),
+        repetition_penalty=table.number("repetition_penalty", 1.0, 0.0, 1e6, above=True),
+        presence_penalty=table.number("presence_penalty", 0.0, -1e6, 1e6),
+        frequency_penalty=table.number("frequency_penalty", 0.0, -1e6, 1e6),
+    )
+
+
+def read_gate(table: Table) -> GateLimits:
+    """Limits of the quality judge, and the total variation up to which a bounded certificate may speculate."""
+    table.only("kl_max", "top1_min", "perplexity_max", "allow_bounded")
+    return GateLimits(
+        kl_max=table.optional_number("kl_max", 0.0, 1e6),
+        top1_min=table.optional_number("top1_min", 0.0, 1.0),
+        perplexity_max=table.optional_number("perplexity_max", 1.0, 1e9),
+        allow_bounded=table.optional_number("allow_bounded", 0.0, 1.0),
+    )

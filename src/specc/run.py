@@ -1,0 +1,89 @@
+"""Generation on a bundle, as `specc run` does it: prompt to ids, events to text, one JSON at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specc.bundle import Bundle, read
+from specc.errors import InputError
+from specc.template import Prompter
+
+STATS = ("target_calls", "draft_calls", "proposed", "accepted", "emitted", "seconds")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One prompt and how to answer it. `request` holds fields of specc.runtime.Request that were asked for."""
+
+    prompt: str
+    raw: bool = False
+    threads: int = 0
+    certificates: Path | None = None
+    trust: bool = False
+    request: Mapping[str, Any] = field(default_factory=dict)
+
+
+def prompt_ids(bundle: Bundle, ask: Ask) -> list[int]:
+    """Ids of the prompt, by the chat template unless `raw`. Raises InputError for an empty one."""
+    if not ask.prompt:
+        raise InputError("the prompt is empty; give some text with -p")
+    if any("\ud800" <= letter <= "\udfff" for letter in ask.prompt):
+        raise InputError("the prompt is not valid UTF-8; write it in UTF-8")
+    prompter = Prompter.of(bundle)
+    return prompter.raw(ask.prompt) if ask.raw else prompter.user(ask.prompt)
+
+
+def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    """Generate; `on_text` gets each piece of whole UTF-8 as soon as it is certain. Returns the JSON of `specc run`.
+
+    An interrupt ends the generation; what is there is returned with `finish_reason` "cancelled".
+    """
+    from specc.runtime import Model
+
+    bundle = read(folder)
+    ids = prompt_ids(bundle, ask)
+    request = {**bundle.manifest["sampling"], **ask.request}
+    opened = Model.open(folder, threads=ask.threads, certificates=ask.certificates, trust=ask.trust)
+    with opened as model, model.session() as session:
+        pieces, finish = [], "cancelled"
+        events = session.generate(ids, **request)
+        try:
+            for event in events:
+                pieces.append(event.text)
+                on_text(event.text)
+                finish = event.finished or finish
+        except KeyboardInterrupt:
+            events.close()  # type: ignore[attr-defined]
+        return answer("".join(pieces), finish, session, request)
+
+
+def answer(text: str, finish: str, session: Any, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of `specc run`; counters beyond the promised ones come along."""
+    stats = dict(session.stats)
+    enabled, reasons = stats.pop("enabled"), stats.pop("reasons")
+    return {
+        "text": text,
+        "token_ids": list(session.tokens),
+        "finish_reason": finish,
+        "seed": session.seed,
+        "rule": request.get("rule", "rejection"),
+        "speculation": {"enabled": enabled, "reasons": list(reasons)},
+        "stats": {name: stats.pop(name) for name in STATS} | stats,
+    }
+
+
+def stats_line(result: Mapping[str, Any]) -> str:
+    """The statistics in one line for people."""
+    stats, spec = result["stats"], result["speculation"]
+    seconds = max(stats["seconds"], 1e-9)
+    calls = max(stats["target_calls"], 1)
+    mode = "speculation on" if spec["enabled"] else f"speculation off ({', '.join(spec['reasons'])})"
+    drafted = f", {stats['accepted']} of {stats['proposed']} proposed tokens accepted" if stats["proposed"] else ""
+    return (
+        f"{stats['emitted']} tokens in {seconds:.2f} s, {stats['emitted'] / seconds:.1f} tokens/s, "
+        f"{stats['emitted'] / calls:.2f} tokens per target call{drafted}, {mode}, "
+        f"seed {result['seed']}, finish {result['finish_reason']}"
+    )

@@ -1,0 +1,196 @@
+"""What the command line prints for people: progress, tables, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from specc.build import Built
+from specc.plan import ENGINE_OVERHEAD, Plan
+
+MEGA = 1 << 20
+FEW = 12
+"""Most checks of one judge that are shown one by one."""
+
+
+class StageBars:
+    """One bar a stage on a terminal's standard error, one line a stage elsewhere; a context manager."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        columns = (SpinnerColumn(finished_text=" "), TextColumn("{task.description}"), BarColumn(24))
+        columns_after = (TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+        self._progress = Progress(*columns, *columns_after, console=self._console)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> StageBars:
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, name: str) -> None:
+        """A stage begins."""
+        if self._console.is_terminal:
+            self._tasks[name] = self._progress.add_task(f"{name:16}", total=None, note="")
+
+    def step(self, name: str, doing: str, part: float) -> None:
+        """A stage goes on."""
+        if name in self._tasks:
+            self._progress.update(self._tasks[name], total=1, completed=part, note=doing)
+
+    def count(self, name: str, done: int, total: int) -> bool:
+        """A judge goes on: `done` of `total`. The answer is false: nobody cancels."""
+        if name not in self._tasks:
+            self.begin(name)
+        if name in self._tasks:
+            self._progress.update(self._tasks[name], total=max(total, 1), completed=done)
+        return False
+
+    def end(self, name: str, seconds: float, cached: bool) -> None:
+        """A stage is done."""
+        note = "cached" if cached else ""
+        if name in self._tasks:
+            self._progress.update(self._tasks[name], total=1, completed=1, note=note)
+        else:
+            self._console.print(f"{name:16} {seconds:7.2f} s  {note}".rstrip(), highlight=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print one table to standard output."""
+    shown = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*map(str, row))
+    Console().print(shown)
+
+
+def megabytes(count: int) -> str:
+    """Bytes as MB (2^20)."""
+    return f"{count / MEGA:.1f} MB"
+
+
+def built(result: Built) -> None:
+    """The short verdict at the end of a build."""
+    plan, bundle = result.plan, result.bundle
+    total = sum(file.bytes for file in bundle.files)
+    scheme = plan.target.scheme
+    rows = [
+        ("bundle", f"{bundle.folder} ({'written' if result.written else 'up to date'})"),
+        ("digest", bundle.digest[:16]),
+        ("size", f"{megabytes(total)} in {len(bundle.files)} files"),
+        ("weights", f"layers {scheme.layers}, head {scheme.head}"),
+        ("draft", f"{plan.recipe.draft.kind}, K = {plan.k}"),
+        ("context", f"{plan.context} tokens, {megabytes(plan.memory.total)} of memory predicted"),
+        ("speculation", verdict(result)),
+    ]
+    table(bundle.manifest["name"], ("what", "value"), rows)
+
+
+def verdict(result: Built) -> str:
+    """On, off, or who decides."""
+    if result.lint:
+        first = result.lint[0]
+        return f"off: lint ({len(result.lint)} findings; {first['node']}: {first['why']})"
+    if result.reasons:
+        return f"off: {', '.join(result.reasons)}; run `specc gate {result.bundle.folder}` on the device"
+    return f"as its certificate says; see `specc inspect {result.bundle.folder}`"
+
+
+def plan(made: Plan) -> None:
+    """Sizes, memory, predicted speed."""
+    memory, timing = made.memory, made.timing
+    fits = memory.total <= made.hardware.memory_mb * MEGA
+    rows = [
+        ("K, rows, context", f"{made.k}, {made.rows}, {made.context}"),
+        ("widths", ", ".join(map(str, made.target.widths))),
+        ("weights", megabytes(memory.weights)),
+        ("target cache", megabytes(memory.target_cache)),
+        ("draft cache", megabytes(memory.draft_cache)),
+        ("workspace", megabytes(memory.workspace)),
+        ("engine library", megabytes(ENGINE_OVERHEAD)),
+        ("total", f"{megabytes(memory.total)}, {'fits' if fits else 'does not fit'} {made.hardware.memory_mb} MB"),
+        ("target call", f"at least {timing.target_call_ms:.2f} ms at {made.hardware.bandwidth_gb_s} GB/s"),
+        ("plain", f"at most {timing.plain_tokens_per_second:.0f} tokens/s"),
+        ("all accepted", f"at most {timing.best_tokens_per_second:.0f} tokens/s"),
+    ]
+    table(f"{made.recipe.name} on {made.hardware.name}", ("what", "value"), rows)
+
+
+def inspected(found: Mapping[str, Any]) -> None:
+    """What is inside and why speculation is on or off."""
+    certificate, spec, numbers = found["certificate"], found["speculation"], found["plan"]
+    state = "enabled" if spec["enabled"] else f"off: {', '.join(spec['reasons'])}"
+    classes = " ".join("[" + ",".join(map(str, group)) + "]" for group in certificate["widths"]) or "none"
+    rows = [
+        ("digest", found["digest"]),
+        ("speculation", state),
+        ("certificate", f"{certificate['kind']}, device {certificate['device']}"),
+        ("width classes", f"{classes}, law width {certificate['law_width']}"),
+        ("rows compared", certificate["rows_compared"]),
+        ("rows different", by_width(certificate["rows_different"])),
+        ("largest logit difference", by_width(certificate["max_abs_diff"])),
+        ("total variation", "not measured" if certificate["tv_bound"] is None else f"<= {certificate['tv_bound']:g}"),
+        ("lint", lint_text(found["lint"])),
+        ("plan", f"K = {numbers['k']}, context {numbers['context']}, draft {numbers['draft']}"),
+        ("weights", f"layers {numbers['schemes']['layers']}, head {numbers['schemes']['head']}"),
+        ("files", f"{len(found['files'])}, {megabytes(sum(file['bytes'] for file in found['files']))}, all as hashed"),
+    ]
+    table(found["name"], ("what", "value"), rows)
+
+
+def by_width(values: Mapping[str, float]) -> str:
+    """Non-zero numbers by width."""
+    return ", ".join(f"width {width}: {value:.4g}" for width, value in values.items() if value) or "none"
+
+
+def lint_text(lint: Mapping[str, Any]) -> str:
+    """The lint verdict with its first finding."""
+    if lint["passed"]:
+        return "passed"
+    first = lint["findings"][0]
+    return f"{len(lint['findings'])} findings; {first['node']} ({first['op']}): {first['why']}"
+
+
+def gated(report: Mapping[str, Any]) -> None:
+    """The verdict, one line a judge, and every check that a judge with few of them made or that failed."""
+    checks: Sequence[Mapping[str, Any]] = report["checks"]
+    rows: list[tuple[str, ...]] = []
+    for judge in dict.fromkeys(judge_of(check) for check in checks):
+        rows += judge_rows(judge, [check for check in checks if judge_of(check) == judge])
+    title = f"gate: {report['verdict']}"
+    reasons = f", speculation off: {', '.join(report['reasons'])}" if report.get("reasons") else ""
+    table(title + reasons, ("check", "value", "limit", "verdict"), rows)
+
+
+def judge_of(check: Mapping[str, Any]) -> str:
+    """The judge's name: what stands before the colon."""
+    return str(check["name"]).partition(":")[0]
+
+
+def judge_rows(judge: str, checks: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """All checks of a judge with few, a count and the failures of a judge with many."""
+    failed = [check for check in checks if not check["passed"]]
+    shown = checks if len(checks) <= FEW else failed
+    rows: list[tuple[str, ...]]
+    rows = [(str(c["name"]), short(c["value"]), short(c["limit"]), verdict_of(c["passed"])) for c in shown]
+    if len(checks) > FEW:
+        rows.insert(0, (f"{judge}: {len(checks)} checks", f"{len(failed)} failed", "0 failed", verdict_of(not failed)))
+    return rows
+
+
+def verdict_of(passed: bool) -> str:
+    """A verdict in a word."""
+    return "passed" if passed else "FAILED"
+
+
+def short(value: Any) -> str:
+    """A number in four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

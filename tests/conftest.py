@@ -1,0 +1,98 @@
+"""Shared by the tests of the front: recipes from text, a model that takes no time to export, a bundle of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+RECIPE = """\
+name: tiny
+target: {checkpoint: tiny}
+draft: {kind: ngram}
+k: 4
+context: 128
+scheme: fp32
+prompt_template: chat
+"""
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's build cache."""
+    monkeypatch.setenv("SPECC_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def write_recipe(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a recipe: the tiny one with keys replaced (None drops a key), or the text given."""
+
+    def write(text: str | None = None, **keys: Any) -> Path:
+        lines = [line for line in RECIPE.splitlines() if line.partition(":")[0] not in keys]
+        lines += [f"{key}: {json.dumps(value)}" for key, value in keys.items() if value is not None]
+        path = tmp_path / "recipe.yaml"
+        path.write_text("\n".join(lines) + "\n" if text is None else text)
+        return path
+
+    return write
+
+
+def byte_tokenizer() -> str:
+    """tokenizer.json of a byte-level tokenizer: id 0 <s>, 1 </s>, 2.. one id a byte."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {"<s>": 0, "</s>": 1, **{letter: i + 2 for i, letter in enumerate(letters)}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<s>", special=True), AddedToken("</s>", special=True)])
+    return str(tokenizer.to_str())
+
+
+@pytest.fixture
+def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A checkpoint folder `tiny` and an exporter that writes a few bytes; `.exports` counts the exports."""
+    from specc import checkpoint as remembered
+    from specc.cache import code_hash
+    from specc.plan import ModelSpec
+
+    folder = tmp_path / "tiny"
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    counter = SimpleNamespace(exports=0, folder=folder)
+    spec = ModelSpec("llama", 258, 258, 2, 32, 4, 2, 8, 64, 2048, True, (1,), 0, 20000, "i" * 64, "w" * 64, None, None)
+    text = byte_tokenizer()
+
+    def save_tokenizer(place: Path) -> Path:
+        (place / "tokenizer.json").write_text(text, encoding="utf-8")
+        return place / "tokenizer.json"
+
+    fake = SimpleNamespace(
+        spec=spec, provenance={"source": "tiny"}, chat_template=TEMPLATE, strip_leading_space=False,
+        id_bytes=lambda: [b"", b"", *(bytes([i]) for i in range(256))], save_tokenizer=save_tokenizer, tokens=text,
+    )  # fmt: skip
+
+    def export(checkpoint: Any, engine: Any, place: Path, progress: Any = None) -> Any:
+        counter.exports += 1
+        (place / f"{engine.name}.onnx").write_bytes(b"graph of " + engine.name.encode())
+        if not engine.shares:
+            (place / f"{engine.name}.onnx.data").write_bytes(b"weights of " + engine.name.encode() * 100)
+        return SimpleNamespace(node_count=7, stage_errors={"trace": 1e-6}, notes=("a note",))
+
+    remembered.open_once.cache_clear()
+    code_hash.cache_clear()
+    monkeypatch.setattr("specc.checkpoint.open_once", lambda source, base: fake)
+    monkeypatch.setattr("specc.exporter.export", export)
+    monkeypatch.setattr("specc.gate.lint.lint_file", lambda path: [])
+    counter.checkpoint, counter.spec = fake, spec
+    return counter
