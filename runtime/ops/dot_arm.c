@@ -61,5 +61,5 @@ DOTPROD void w4_dotprod(const uint8_t *g, const activation *a, size_t lda, int r
 DOTPROD void w4m_dotprod(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_rows(WEIGHT_W4M, g, a, lda, rows, nb, y); }
 DOTPROD void w8_dotprod(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_rows(WEIGHT_W8, g, a, lda, rows, nb, y); }
 extern const kernel_set kernels_dotprod;
-const kernel_set kernels_dotprod = {"neon-dotprod", {w4_dotprod, w4m_dotprod, w8_dotprod}, scores_neon, weigh_neon, blend_neon};
+const kernel_set kernels_dotprod = {"neon-dotprod", {w4_dotprod, w4m_dotprod, w8_dotprod}, {NULL, NULL, NULL}, scores_neon, weigh_neon, blend_neon};
 #endif

@@ -126,7 +126,7 @@ typedef void (*tile_fn)(const uint8_t *g, const activation *a, size_t lda, int n
     } \
   }
 
-#define VARIANT(variant, features, SUM4, SUM8, MOVED, label) \
+#define VARIANT(variant, features, SUM4, SUM8, MOVED, label, PAIRS) \
   TILE(variant, features, 1, SUM4, SUM8, MOVED) TILE(variant, features, 2, SUM4, SUM8, MOVED) \
   TILE(variant, features, 3, SUM4, SUM8, MOVED) TILE(variant, features, 4, SUM4, SUM8, MOVED) \
   TILE(variant, features, 5, SUM4, SUM8, MOVED) TILE(variant, features, 6, SUM4, SUM8, MOVED) \
@@ -134,11 +134,83 @@ typedef void (*tile_fn)(const uint8_t *g, const activation *a, size_t lda, int n
   KIND(variant, w4m, 6, w4m_##variant##_1, w4m_##variant##_2, w4m_##variant##_3, w4m_##variant##_4, w4m_##variant##_5, w4m_##variant##_6) \
   KIND(variant, w8, 6, w8_##variant##_1, w8_##variant##_2, w8_##variant##_3, w8_##variant##_4, w8_##variant##_5, w8_##variant##_6) \
   extern const kernel_set kernels_##variant; \
-  const kernel_set kernels_##variant = {label, {w4_##variant, w4m_##variant, w8_##variant}, scores_avx2, weigh_avx2, blend_avx2};
+  const kernel_set kernels_##variant = {label, {w4_##variant, w4m_##variant, w8_##variant}, PAIRS, scores_avx2, weigh_avx2, blend_avx2};
 
-VARIANT(avx2, "avx2,fma,f16c", sum4_avx2, sum8_avx2, 0, "avx2")
-VARIANT(vnni512, "avx2,fma,f16c,avx512f,avx512vl,avx512vnni", sum_vnni512, sum_vnni512, 1, "avx512-vnni")
+/* ---- 512 bits: group g in the low half of a register, group g + 1 in the high half, lane for lane the steps above. */
+#define FEATURES512 "avx2,fma,f16c,avx512f,avx512vl,avx512bw,avx512vnni"
+#define AVX512 __attribute__((target(FEATURES512), always_inline)) static inline
+
+AVX512 __m512i both(const uint8_t *low, const uint8_t *high) { return _mm512_inserti64x4(_mm512_castsi256_si512(LOAD(low)), LOAD(high), 1); }
+AVX512 __m512 both_halves(const uint8_t *low, const uint8_t *high) {
+  __m128i a = _mm_loadu_si128((const __m128i *)(const void *)low), b = _mm_loadu_si128((const __m128i *)(const void *)high);
+  return _mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1));
+}
+
+/* start: what the sum begins at, so that an offset costs nothing. */
+AVX512 __m512i sum512(const __m512i w[8], const activation *a, int32_t start) {
+  __m512i t = _mm512_set1_epi32(start);
+  int32_t v;
+  _Pragma("GCC unroll 8") for (int g = 0; g < 8; g++) { memcpy(&v, a->q + 4 * g, sizeof v); t = _mm512_dpbusd_epi32(t, w[g], _mm512_set1_epi32(v)); }
+  return t;
+}
+
+#define UNPACK_NIBBLES(header) \
+  for (int j = 0; j < 4; j++) { \
+    __m512i r = both(g + header + 32 * j, h + header + 32 * j); \
+    w[2 * j] = _mm512_and_si512(r, low); \
+    w[2 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(r, 4), low); \
+  }
+#define UNPACK_BYTES(header) for (int j = 0; j < 8; j++) w[j] = _mm512_xor_si512(both(g + header + 32 * j, h + header + 32 * j), low);
+
+#define TILE512(kind, M, size, header, mask, UNPACK, START, EXTRA) \
+  __attribute__((target(FEATURES512))) static void kind##_pair_##M(const uint8_t *g, const activation *a, size_t lda, int nb, float *y, size_t second) { \
+    const uint8_t *h = g + (size_t)nb * size, *next = h + (size_t)nb * size;   /* two streams: hardware does not look ahead far enough */ \
+    const __m512i low = _mm512_set1_epi8((char)mask); \
+    __m512 acc[M]; \
+    for (int m = 0; m < M; m++) acc[m] = _mm512_setzero_ps(); \
+    for (int b = 0; b < nb; b++, g += size, h += size) { \
+      __m512i w[8]; \
+      for (size_t line = 0; line < 2 * size; line += 64) _mm_prefetch((const char *)next + line, _MM_HINT_T0); \
+      next += 2 * size; \
+      UNPACK(header) \
+      __m512 scale = both_halves(g, h), minimum = both_halves(g + 16, h + 16); \
+      (void)minimum; \
+      _Pragma("GCC unroll 16") for (int m = 0; m < M; m++) { \
+        const activation *x = a + (size_t)m * lda + b; \
+        acc[m] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum512(w, x, START)), _mm512_set1_ps(x->d)), scale, acc[m]); \
+        EXTRA \
+      } \
+    } \
+    for (int m = 0; m < M; m++) { \
+      _mm256_storeu_ps(y + m * GROUP, _mm512_castps512_ps256(acc[m])); \
+      _mm256_storeu_ps(y + second + m * GROUP, _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(acc[m]), 1))); \
+    } \
+  }
+#define ADD_MINIMUM acc[m] = _mm512_fmadd_ps(_mm512_set1_ps(x->d_sum), minimum, acc[m]);
+#define TILES512(M) \
+  TILE512(w4, M, 144, 16, 15, UNPACK_NIBBLES, -8 * x->sum, ) TILE512(w4m, M, 160, 32, 15, UNPACK_NIBBLES, 0, ADD_MINIMUM) \
+  TILE512(w8, M, 272, 16, 0x80, UNPACK_BYTES, -128 * x->sum, )
+TILES512(1) TILES512(2) TILES512(3) TILES512(4) TILES512(5) TILES512(6) TILES512(7) TILES512(8) TILES512(9)
+
+typedef void (*pair_tile_fn)(const uint8_t *g, const activation *a, size_t lda, int nb, float *y, size_t second);
+#define PAIR(kind) \
+  static void kind##_pair(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { \
+    static const pair_tile_fn tiles[] = {kind##_pair_1, kind##_pair_2, kind##_pair_3, kind##_pair_4, kind##_pair_5, \
+                                         kind##_pair_6, kind##_pair_7, kind##_pair_8, kind##_pair_9}; \
+    size_t second = (size_t)rows * GROUP; \
+    for (int m; rows > 0; rows -= m, a += (size_t)m * lda, y += m * GROUP) { \
+      int left = (rows + 8) / 9; \
+      m = (rows + left - 1) / left; \
+      tiles[m - 1](g, a, lda, nb, y, second); \
+    } \
+  }
+PAIR(w4) PAIR(w4m) PAIR(w8)
+#define PAIRS512 {w4_pair, w4m_pair, w8_pair}
+#define NO_PAIRS {NULL, NULL, NULL}
+
+VARIANT(avx2, "avx2,fma,f16c", sum4_avx2, sum8_avx2, 0, "avx2", NO_PAIRS)
+VARIANT(vnni512, "avx2,fma,f16c,avx512f,avx512vl,avx512vnni", sum_vnni512, sum_vnni512, 1, "avx512-vnni", PAIRS512)
 #if __GNUC__ >= 12
-VARIANT(vnni256, "avx2,fma,f16c,avxvnni", sum_vnni256, sum_vnni256, 1, "avx-vnni")
+VARIANT(vnni256, "avx2,fma,f16c,avxvnni", sum_vnni256, sum_vnni256, 1, "avx-vnni", NO_PAIRS)
 #endif
 #endif

@@ -18,6 +18,7 @@ static inline float exp_float(float x) {
   memcpy(&shiftbits, &t, sizeof shiftbits);
   bits += shiftbits << 23;
   memcpy(&p, &bits, sizeof p);
-  return x > -87.0f ? p : x == x ? 0.0f : x;
+  float low = x == x ? 0.0f : x;
+  return x > -87.0f ? p : low;
 }
 #endif

@@ -32,6 +32,8 @@ static inline size_t block_bytes(enum weight_kind kind) { return kind == WEIGHT_
 
 /* y[rows][GROUP] of one group; a [rows][lda] activations, nb blocks. rows >= 1. */
 typedef void (*dot_fn)(const uint8_t *group, const activation *a, size_t lda, int rows, int nb, float *y);
+/* The same for a group and the one behind it, y[2][rows][GROUP]: the same bits, for instructions that hold 16 outputs. */
+typedef dot_fn pair_fn;
 
 /* Attention over a span of keys, for up to QUERIES queries at once (how many share a call touches no bits). Stated order:
  *   score[i][s] = q_i . k_s: 8 lanes of fma over rising dimensions, joined ((0+1)+(2+3)) + ((4+5)+(6+7));
@@ -45,6 +47,7 @@ typedef void (*blend_fn)(const float *const *weight, int queries, const float *v
 typedef struct kernel_set {
   const char *name;                /* "scalar", "avx2", "avx512-vnni", "avx-vnni", "neon-dotprod" */
   dot_fn dot[WEIGHT_KINDS];
+  pair_fn pair[WEIGHT_KINDS];      /* NULL where two calls of dot are as good */
   scores_fn scores;                /* head_dim is a multiple of 8 everywhere */
   weigh_fn weigh;
   blend_fn blend;
@@ -57,7 +60,7 @@ const kernel_set *kernels_best(void);        /* the fastest that this CPU runs a
 float half_to_float(uint16_t h);
 void quantize_rows(const float *x, int rows, int inputs, activation *a);    /* x [rows][inputs], a [rows][inputs / 32] */
 void rms_norm(const float *x, const float *weight, int inputs, float epsilon, float *y);   /* one row */
-void gate_up(const float *pairs, int n, float *y);   /* pairs: groups of 8 gates, 8 ups; y = gate * sigmoid(gate) * up */
+void gate_up(const float *gate, const float *up, int n, float *y);   /* y = gate * sigmoid(gate) * up */
 void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, int64_t row, float *y);   /* an embedding */
 float exp_stated(float x);                   /* x <= 0 */
 #endif

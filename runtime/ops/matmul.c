@@ -76,24 +76,30 @@ static void finish_group(const job *j, const float *sums, int row, int at) {
 
 enum { TILE_ROWS = 32 };
 
+/* A pair of groups, for rows row .. row + rows - 1: sums [2][rows][GROUP]. */
+static void pair_sums(const job *j, const uint8_t *weights, size_t bytes, int groups, int row, int rows, float *sums) {
+  const product *p = j->p;
+  const activation *a = j->a + (size_t)row * (size_t)j->blocks;
+  if (groups == 2 && rows > 2 && p->kernels->pair[p->kind]) {     /* one or two rows wait for memory, not for arithmetic */ p->kernels->pair[p->kind](weights, a, (size_t)j->blocks, rows, j->blocks, sums); return; }
+  for (int g = 0; g < groups; g++)
+    p->kernels->dot[p->kind](weights + bytes * (size_t)g, a, (size_t)j->blocks, rows, j->blocks, sums + g * rows * GROUP);
+}
+
 static void product_part(void *argument, size_t part) {
   job *j = argument;
   const product *p = j->p;
-  int step = p->gate ? 2 : 1, groups = p->outputs / GROUP, first = (int)part * j->groups_per_part, last = first + j->groups_per_part;
+  int groups = p->outputs / GROUP, first = (int)part * j->groups_per_part, last = first + j->groups_per_part;
   size_t bytes = block_bytes(p->kind) * (size_t)j->blocks;
-  float sums[2][TILE_ROWS * GROUP], gated[GROUP], pairs[2 * GROUP];
-  for (int g = first; g < last && g < groups; g += step)
+  float sums[2 * TILE_ROWS * GROUP], gated[TILE_ROWS * GROUP];
+  last = last < groups ? last : groups;
+  for (int g = first; g < last; g += 2)
     for (int row = 0; row < j->rows; row += TILE_ROWS) {
-      int rows = j->rows - row < TILE_ROWS ? j->rows - row : TILE_ROWS;
-      const activation *a = j->a + (size_t)row * (size_t)j->blocks;
-      for (int s = 0; s < step; s++)
-        p->kernels->dot[p->kind](p->weights + bytes * (size_t)(g + s), a, (size_t)j->blocks, rows, j->blocks, sums[s]);
+      int rows = j->rows - row < TILE_ROWS ? j->rows - row : TILE_ROWS, n = last - g < 2 ? 1 : 2;
+      pair_sums(j, p->weights + bytes * (size_t)g, bytes, n, row, rows, sums);
+      if (p->gate) gate_up(sums, sums + rows * GROUP, rows * GROUP, gated);
       for (int i = 0; i < rows; i++) {
-        if (!p->gate) { finish_group(j, sums[0] + i * GROUP, row + i, g * GROUP); continue; }
-        memcpy(pairs, sums[0] + i * GROUP, sizeof gated);
-        memcpy(pairs + GROUP, sums[1] + i * GROUP, sizeof gated);
-        gate_up(pairs, GROUP, gated);
-        finish_group(j, gated, row + i, g / 2 * GROUP);
+        if (p->gate) { finish_group(j, gated + i * GROUP, row + i, g / 2 * GROUP); continue; }
+        for (int s = 0; s < n; s++) finish_group(j, sums + (s * rows + i) * GROUP, row + i, (g + s) * GROUP);
       }
     }
 }

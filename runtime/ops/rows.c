@@ -78,13 +78,11 @@ SPECC_CLONES void rms_norm(const float *x, const float *weight, int inputs, floa
   for (int i = 0; i < inputs; i++) y[i] = x[i] * scale * weight[i];
 }
 
-SPECC_CLONES void gate_up(const float *pairs, int n, float *y) {
-  for (int g = 0; g < n / GROUP; g++)
-    for (int j = 0; j < GROUP; j++) {
-      float gate = pairs[g * 16 + j], up = pairs[g * 16 + 8 + j], e = exp_float(-fabsf(gate));
-      float sigmoid = (gate >= 0 ? 1.0f : e) / (1.0f + e);
-      y[g * GROUP + j] = gate * sigmoid * up;
-    }
+SPECC_CLONES void gate_up(const float *gate, const float *up, int n, float *y) {
+  for (int i = 0; i < n; i++) {
+    float g = gate[i], e = exp_float(-fabsf(g)), numerator = g >= 0 ? 1.0f : e;
+    y[i] = g * (numerator / (1.0f + e)) * up[i];
+  }
 }
 
 static int weight_at(enum weight_kind kind, const uint8_t *w, int output, int input) {
@@ -166,4 +164,4 @@ static void blend_scalar(const float *const *weight, int queries, const float *v
       for (int d = 0; d < head_dim; d++) out[i][d] = __builtin_fmaf(weight[i][s], v[(size_t)s * (size_t)head_dim + (size_t)d], out[i][d]);
 }
 
-const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}, scores_scalar, weigh_scalar, blend_scalar};
+const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}, {NULL, NULL, NULL}, scores_scalar, weigh_scalar, blend_scalar};

@@ -14,7 +14,7 @@ static bool runs_here(const kernel_set *k) {
   __builtin_cpu_init();
   bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (k == &kernels_avx2) return avx2;
-  if (k == &kernels_vnni512) return avx2 && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  if (k == &kernels_vnni512) return avx2 && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni");
 #if __GNUC__ >= 12
   if (k == &kernels_vnni256) return avx2 && __builtin_cpu_supports("avxvnni");
 #endif
@@ -45,10 +45,23 @@ const kernel_set *kernels_find(const char *name) {
   return NULL;
 }
 
+enum { NB = 5, ROWS = 7 };
+
+/* A group and itself reversed block by block, as a pair and one by one. */
+static bool pair_agrees(const kernel_set *k, enum weight_kind kind, const uint8_t *group, const activation *a) {
+  uint8_t both[2 * NB * 272];
+  size_t size = block_bytes(kind);
+  float want[2 * ROWS * GROUP], got[2 * ROWS * GROUP];
+  memcpy(both, group, size * NB);
+  for (int b = 0; b < NB; b++) memcpy(both + size * (size_t)(NB + b), group + size * (size_t)(NB - 1 - b), size);
+  for (int g = 0; g < 2; g++) kernels_scalar.dot[kind](both + size * (size_t)(NB * g), a, NB, ROWS, NB, want + g * ROWS * GROUP);
+  k->pair[kind](both, a, NB, ROWS, NB, got);
+  return !memcmp(want, got, sizeof want);
+}
+
 /* Random groups, extreme ones among them, against the scalar dot. A variant that differs here is not used. */
 static bool agrees(const kernel_set *k) {
-  enum { NB = 5, ROWS = 7 };
-  uint8_t group[NB * 272];
+  uint8_t group[NB * 272] = {0};
   activation a[ROWS * NB];
   float x[ROWS * NB * BLOCK], want[ROWS * GROUP], got[ROWS * GROUP];
   for (uint32_t trial = 0; trial < 24; trial++) {
@@ -72,6 +85,7 @@ static bool agrees(const kernel_set *k) {
       kernels_scalar.dot[kind](group, a, NB, ROWS, NB, want);
       k->dot[kind](group, a, NB, ROWS, NB, got);
       if (memcmp(want, got, sizeof want)) return false;
+      if (k->pair[kind] && !pair_agrees(k, (enum weight_kind)kind, group, a)) return false;
     }
   }
   return true;

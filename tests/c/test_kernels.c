@@ -43,16 +43,22 @@ static void test_variants(void) {
     for (int trial = 0; trial < 300; trial++)
       for (int kind = 0; kind < WEIGHT_KINDS; kind++) {
         int nb = 1 + (int)(bits() % 24), rows = 1 + (int)(bits() % 40);
-        uint8_t *group = malloc(block_bytes((enum weight_kind)kind) * (size_t)nb);
-        float *x = malloc((size_t)(rows * nb * BLOCK) * sizeof *x), *want = malloc((size_t)rows * 32), *got = malloc((size_t)rows * 32);
+        size_t size = block_bytes((enum weight_kind)kind) * (size_t)nb, values = (size_t)rows * GROUP;
+        uint8_t *group = malloc(2 * size);
+        float *x = malloc((size_t)(rows * nb * BLOCK) * sizeof *x), *want = malloc(2 * values * sizeof *want), *got = malloc(2 * values * sizeof *got);
         activation *a = malloc((size_t)(rows * nb) * sizeof *a);
         fill_group(group, (enum weight_kind)kind, nb, trial);
+        fill_group(group + size, (enum weight_kind)kind, nb, trial + 1);
         fill_rows(x, rows * nb * BLOCK, trial);
         quantize_rows(x, rows, nb * BLOCK, a);
-        kernels_scalar.dot[kind](group, a, (size_t)nb, rows, nb, want);
-        k->dot[kind](group, a, (size_t)nb, rows, nb, got);
-        for (int i = 0; i < rows * GROUP; i++)       /* NaN has many spellings; any of them is the same answer */
+        for (int g = 0; g < 2; g++) {
+          kernels_scalar.dot[kind](group + size * (size_t)g, a, (size_t)nb, rows, nb, want + values * (size_t)g);
+          k->dot[kind](group + size * (size_t)g, a, (size_t)nb, rows, nb, got + values * (size_t)g);
+        }
+        for (size_t i = 0; i < 2 * values; i++)      /* NaN has many spellings; any of them is the same answer */
           EXPECT(!memcmp(want + i, got + i, 4) || (isnan(want[i]) && isnan(got[i])));
+        if (k->pair[kind]) k->pair[kind](group, a, (size_t)nb, rows, nb, got);
+        for (size_t i = 0; i < 2 * values; i++) EXPECT(!memcmp(want + i, got + i, 4) || (isnan(want[i]) && isnan(got[i])));
         free(group); free(x); free(want); free(got); free(a);
       }
     tried++;
