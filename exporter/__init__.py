@@ -35,7 +35,7 @@ def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Pro
     An engine that shares weights reads them from the `target.onnx.data` that already lies in `folder`.
     Raises InputError for a checkpoint that cannot be read, StageError when a stage changed the model's results.
     """
-    from specc.exporter import check, check_nodes, quantize, save, trace
+    from specc.exporter import check, check_nodes, save, trace
 
     started, tell = time.monotonic(), progress or (lambda stage, part: None)
     tell("load", 0.0)
@@ -49,7 +49,7 @@ def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Pro
     graph = fuse(graph)
     errors["fuse"] = check.check(graph, expected, plan, "fuse")
     tell("quantize", 0.75)
-    graph = quantize.quantize(graph, plan.scheme).noting(*checkpoint.notes())
+    graph = lower(graph, plan, checkpoint).noting(*checkpoint.notes())
     errors["nodes"] = check_nodes.check_nodes(graph)
     errors["quantize"] = check.check(graph, expected, plan, "quantize", plan.scheme)
     tell("save", 0.95)
@@ -57,6 +57,19 @@ def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Pro
     files = save.save(graph, folder, plan.name, shares)
     tell("save", 1.0)
     return Exported(files, graph.node_count, errors, graph.notes, time.monotonic() - started)
+
+
+def lower(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint) -> Graph:
+    """Weights in the plan's scheme, read by the operators of its dialect."""
+    if plan.dialect == "ort":
+        from specc.exporter.quantize import quantize
+
+        return quantize(graph, plan.scheme)
+    from specc.exporter.gguf_codes import GgufCodes
+    from specc.exporter.lower_cpu import lower_cpu
+
+    stored = GgufCodes(checkpoint.source.path, checkpoint.header) if checkpoint.header is not None else None
+    return lower_cpu(graph, plan.scheme, stored)
 
 
 def fuse(graph: Graph) -> Graph:

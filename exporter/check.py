@@ -10,6 +10,7 @@ import torch
 
 from specc.errors import EnvironmentFault
 from specc.exporter.graph import Graph
+from specc.exporter.memory import give_back
 from specc.exporter.sample import sample_ids
 from specc.exporter.session import Runner, runner
 from specc.exporter.tokens import Tokens
@@ -115,6 +116,7 @@ def check(graph: Graph, expected: Reference, plan: EnginePlan, stage: str, schem
     bound = FLOAT_BOUND if scheme is None else max(KL_BOUNDS[scheme.layers], KL_BOUNDS[scheme.head])
     measure, unit = (relative, "of the largest logit") if scheme is None else (divergence, "nats a row")
     sizes = {case: measure(logits, expected.cases[case]) for case, logits in produce(runner(graph), expected, plan)}
+    give_back()
     worst = max(sizes, key=lambda case: sizes[case] if sizes[case] == sizes[case] else float("inf"))
     rows = sum(case.rows for case in sizes)
     size = sizes[worst] if scheme is None else sum(sizes[case] * case.rows for case in sizes) / rows

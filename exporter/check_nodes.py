@@ -8,25 +8,32 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
+from specc.exporter import check_cpu_nodes
 from specc.exporter.blocks import Blocks, dequantize
 from specc.exporter.check import StageError
 from specc.exporter.graph import MICROSOFT, OPSETS, Graph
-from specc.exporter.session import session_options
+from specc.exporter.one_node import SPECC, relative_norm, session_of
 
 ROWS = 3
-OUTPUTS = 4096  # columns compared of a wide product
+OUTPUTS = 4096  # columns compared of a wide MatMulNBits
 BOUND = 0.02  # norm of the difference over the norm; activations of int8 a block of 32 give about 0.004
 
 
 def check_nodes(graph: Graph, bound: float = BOUND) -> float:
-    """Largest relative error of a quantized product in the graph; raises StageError above the bound."""
+    """Largest relative error of a quantized product or embedding; raises StageError above the bound.
+
+    `bound` is for MatMulNBits; specc's own operators are held to check_cpu_nodes.BOUND where that is smaller.
+    """
     rng, worst = np.random.default_rng(11), 0.0
     for node in graph.model.graph:
-        if node.op_type == "MatMulNBits":
-            size = product_error(node, rng)
-            if not size <= bound:
-                raise StageError(f"quantize {node.name}", 0, ROWS, size, bound, "of the result")
-            worst = max(worst, size)
+        judge = JUDGES.get((node.domain, node.op_type))
+        if judge is None:
+            continue
+        limit = bound if node.domain == MICROSOFT else min(bound, check_cpu_nodes.BOUND)
+        size = judge(node, rng)
+        if not size <= limit:
+            raise StageError(f"quantize {node.name}", 0, ROWS, size, limit, "of the result")
+        worst = max(worst, size)
     return worst
 
 
@@ -36,7 +43,7 @@ def product_error(node: ir.Node, rng: np.random.Generator) -> float:
     x = rng.standard_normal((ROWS, blocks.k), dtype=np.float32)
     wanted = x @ dequantize(blocks).T
     got = single_node(blocks, int(node.attributes["accuracy_level"].as_int())).run(None, {"x": x})[0]
-    return float(np.linalg.norm(got - wanted) / max(float(np.linalg.norm(wanted)), 1e-30))
+    return relative_norm(got - wanted, wanted)
 
 
 def blocks_of(node: ir.Node) -> Blocks:
@@ -61,11 +68,17 @@ def single_node(blocks: Blocks, level: int) -> ort.InferenceSession:
     y = node.outputs[0]
     y.name, y.shape, y.type = "y", ir.Shape(["rows", blocks.n]), ir.TensorType(ir.DataType.FLOAT)
     inner = ir.Graph([x], [y], nodes=[node], initializers=weights, opset_imports=OPSETS, name="node")
-    proto = ir.to_proto(ir.Model(inner, ir_version=10))
-    return ort.InferenceSession(proto.SerializeToString(), session_options(2), providers=["CPUExecutionProvider"])
+    return session_of(inner)
 
 
 def constant_value(name: str, array: np.ndarray) -> ir.Value:
     """An initializer."""
     tensor = ir.tensor(array, name=name)
     return ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+
+
+JUDGES = {
+    (MICROSOFT, "MatMulNBits"): product_error,
+    (SPECC, "MatMul"): check_cpu_nodes.product_error,
+    (SPECC, "Embedding"): check_cpu_nodes.embedding_error,
+}

@@ -21,13 +21,14 @@ def lower_products(graph: Graph, weights: CpuWeights) -> Graph:
     for rewrite in (gate_pair, lone_product):
         for node in list(inner):
             rewrite(inner, node, weights)
-    tidy(out)  # products that were replaced no longer count as readers
-    for product in filter(is_product, inner):
-        product.resize_inputs(RESIDUAL + 1)
+    tidy(out)  # what was replaced no longer counts as a reader
     for absorb in (absorb_bias, absorb_skip_norm, absorb_norm, absorb_residual):
+        for product in filter(is_product, inner):
+            product.resize_inputs(RESIDUAL + 1)
         for node in list(inner):
             absorb(inner, node)
-    return tidy(out)
+        tidy(out)
+    return out
 
 
 def product_codes(node: ir.Node | None, weights: CpuWeights) -> Codes | None:
@@ -42,18 +43,19 @@ def product_codes(node: ir.Node | None, weights: CpuWeights) -> Codes | None:
     return weights.codes(str(weight.name), array if turned else np.ascontiguousarray(array.T), node.op_type == "Gemm")
 
 
-def specc_product(graph: ir.Graph, x: ir.Value, codes: Codes, stem: str, gate: bool) -> ir.Node:
-    """A specc::MatMul over packed weights, nothing around it yet."""
+def specc_product(graph: ir.Graph, x: ir.Value, codes: Codes, weight: str, name: str, gate: bool) -> ir.Node:
+    """A specc::MatMul called `name` over the packed weight `weight`, nothing around it yet."""
     n = codes.shape[0]
-    packed = initializer(graph, f"{stem}.packed", pack(codes))
-    attributes = {"kind": KINDS.index(codes.kind), "outputs": n, "kept": n // 2 if gate else n, "gate": int(gate), "epsilon": 0.0}
-    return ir.node("MatMul", [x, packed, None, None, None], attributes=attributes, domain=SPECC, name=stem)
+    packed = initializer(graph, f"{weight}.packed", pack(codes))
+    kept = n // 2 if gate else n
+    attributes = {"kind": KINDS.index(codes.kind), "outputs": n, "kept": kept, "gate": int(gate), "epsilon": 0.0}
+    return ir.node("MatMul", [x, packed, None, None, None], attributes=attributes, domain=SPECC, name=name)
 
 
-def stem_of(node: ir.Node) -> str:
-    """`model.layers.0.mlp.up_proj` of a product."""
-    assert node.inputs[1] is not None
-    return str(node.inputs[1].name).removesuffix(".weight")
+def stem_of(value: ir.Value | None) -> str:
+    """`model.layers.0.mlp.up_proj` of a weight."""
+    assert value is not None
+    return str(value.name).removesuffix(".weight")
 
 
 def put(old: ir.Value, before: ir.Node, new: ir.Node) -> None:
@@ -67,7 +69,8 @@ def lone_product(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
     """One product by itself."""
     codes = product_codes(node, weights)
     if codes is not None and node.inputs[0] is not None:
-        put(node.outputs[0], node, specc_product(graph, node.inputs[0], codes, stem_of(node), gate=False))
+        new = specc_product(graph, node.inputs[0], codes, stem_of(node.inputs[1]), str(node.name), gate=False)
+        put(node.outputs[0], node, new)
 
 
 def gate_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
@@ -82,7 +85,8 @@ def gate_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
         if codes[0] is None or codes[1] is None or codes[0].kind != codes[1].kind or codes[0].shape[0] % GROUP:
             return
         assert up.inputs[0] is not None
-        both = specc_product(graph, up.inputs[0], interleaved(codes[0], codes[1]), stem_of(gate).replace("gate_proj", "gate_up"), gate=True)
+        name = str(gate.name).replace("gate_proj", "gate_up")
+        both = specc_product(graph, up.inputs[0], interleaved(codes[0], codes[1]), name, name, gate=True)
         put(node.outputs[0], node, both)
         return
 
@@ -94,7 +98,13 @@ def silu_of(value: ir.Value | None) -> ir.Node | None:
         return None
     for g, s in (node.inputs, node.inputs[::-1]):
         sigmoid, product = producer(s, "Sigmoid"), producer(g, "MatMul")
-        if sigmoid is not None and product is not None and sigmoid.inputs[0] is g and g is not None and len(g.uses()) == 2:
+        if (
+            sigmoid is not None
+            and product is not None
+            and sigmoid.inputs[0] is g
+            and g is not None
+            and len(g.uses()) == 2
+        ):
             return product
     return None
 
@@ -109,7 +119,11 @@ def free_product(value: ir.Value | None, reader: ir.Node, slot: int) -> ir.Node 
     node = None if value is None else value.producer()
     if node is None or not is_product(node) or sole_user(value) is not reader:
         return None
-    return node if all(node.inputs[i] is None for i in range(slot, RESIDUAL + 1)) and not node.attributes["gate"].as_int() else None
+    return (
+        node
+        if all(node.inputs[i] is None for i in range(slot, RESIDUAL + 1)) and not node.attributes["gate"].as_int()
+        else None
+    )
 
 
 def absorb_bias(graph: ir.Graph, node: ir.Node) -> None:
@@ -118,7 +132,7 @@ def absorb_bias(graph: ir.Graph, node: ir.Node) -> None:
         return
     for value, bias in (node.inputs, node.inputs[::-1]):
         product, array = free_product(value, node, BIAS), constant(bias)
-        if product is not None and array is not None and array.ndim == 1:
+        if product is not None and array is not None and array.shape == (product.attributes["kept"].as_int(),):
             product.replace_input_with(BIAS, bias)
             replace_uses(node.outputs[0], product.outputs[0])
             return
@@ -142,7 +156,9 @@ def absorb_skip_norm(graph: ir.Graph, node: ir.Node) -> None:
     if total is None:
         return
     attributes = {"axis": -1, "epsilon": node.attributes["epsilon"].as_float(), "stash_type": 1}
-    norm = ir.node("SimplifiedLayerNormalization", [total, node.inputs[2]], attributes=attributes, name=f"{node.name}_norm")
+    norm = ir.node(
+        "SimplifiedLayerNormalization", [total, node.inputs[2]], attributes=attributes, name=f"{node.name}_norm"
+    )
     put(node.outputs[0], node, norm)
     if len(node.outputs) > 3:
         replace_uses(node.outputs[3], total)
@@ -159,7 +175,9 @@ def absorb_norm(graph: ir.Graph, node: ir.Node) -> None:
         readers, source = [(use.node, use.idx) for use in squeeze.outputs[0].uses()], squeeze.outputs[0]
     else:
         squeeze, source = None, node.inputs[0]  # type: ignore[assignment]
-    if not readers or not all(is_product(reader) and slot == X and reader.inputs[NORM] is None for reader, slot in readers):
+    if not readers or not all(
+        is_product(reader) and slot == X and reader.inputs[NORM] is None for reader, slot in readers
+    ):
         if squeeze is not None:
             squeeze.replace_input_with(0, node.outputs[0])
         return

@@ -26,7 +26,7 @@ class CpuWeights:
     known: dict[str, Codes] = field(default_factory=dict)
 
     def codes(self, name: str, weight: np.ndarray, is_head: bool) -> Codes | None:
-        """Codes of fp32 [n, k] under the scheme of its group; None where the group stays fp32 or k is no multiple of 32."""
+        """Codes of fp32 [n, k] under the scheme of its group; None for fp32 and where k is no multiple of 32."""
         bits = BITS.get(self.scheme.head if is_head else self.scheme.layers)
         if bits is None or weight.shape[1] % BLOCK:
             return None
@@ -45,7 +45,9 @@ class CpuWeights:
 
     def note(self) -> str:
         """One line for the report."""
-        return f"weights: {self.taken} taken over from the checkpoint's own blocks, {self.quantized} quantized from floats"
+        return (
+            f"weights: {self.taken} taken over from the checkpoint's own blocks, {self.quantized} quantized from floats"
+        )
 
 
 def from_blocks(blocks: Blocks) -> Codes:

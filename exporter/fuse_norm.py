@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from specc.exporter.graph import Graph, constant, copy_of, insert, producer, replace_uses, tidy
+from specc.exporter.names import scope_of
 
 
 def fuse_norm(graph: Graph) -> Graph:
@@ -29,7 +30,7 @@ def fuse_one(graph: ir.Graph, scaled: ir.Node) -> None:
             [x, weight],
             attributes={"axis": -1, "epsilon": epsilon, "stash_type": 1},
         )
-        fused.name = f"{weight.name}/norm"
+        fused.name = f"{scope_of(scaled) or scaled.name}/norm"
         insert(scaled, fused)
         move_type(scaled.outputs[0], fused.outputs[0])
         replace_uses(scaled.outputs[0], fused.outputs[0])

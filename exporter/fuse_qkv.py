@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from specc.exporter.graph import Graph, constant, copy_of, initializer, insert, producer, tidy
+from specc.exporter.names import scope_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
         return
     if len({part.bias is None for part in (q, k, v)}) != 1:
         return
-    stem = (q.weight.name or "qkv").replace("q_proj.weight", "qkv_proj")
+    stem = f"{scope_of(attention) or attention.name}.qkv_proj"
     packed = np.concatenate([np.asarray(p.weight.const_value.numpy()) for p in (q, k, v)], axis=1)  # type: ignore[union-attr]
     nodes = [ir.node("MatMul", [q.x, initializer(graph, f"{stem}.weight", packed)], name=stem)]
     if q.bias is not None:

@@ -47,8 +47,15 @@ class GgufCodes:
 
     def one(self, name: str, weight: np.ndarray) -> Codes | None:
         """One stored tensor whose rows are the first of `weight`, in file order or with rotary halves put back."""
-        tensor = self.tensors.get(stored_name(name)) or self.tensors.get("token_embd.weight" if name == "lm_head.weight" else "")
-        if tensor is None or len(tensor.dims) != 2 or tensor.dims[0] != weight.shape[1] or tensor.dims[1] > weight.shape[0]:
+        tensor = self.tensors.get(stored_name(name)) or self.tensors.get(
+            "token_embd.weight" if name == "lm_head.weight" else ""
+        )
+        if (
+            tensor is None
+            or len(tensor.dims) != 2
+            or tensor.dims[0] != weight.shape[1]
+            or tensor.dims[1] > weight.shape[0]
+        ):
             return None
         codes = self.read(tensor)
         return None if codes is None else in_module_order(codes, weight[: tensor.dims[1]])
@@ -73,15 +80,13 @@ def stored_name(name: str) -> str:
 
 
 def in_module_order(codes: Codes, weight: np.ndarray) -> Codes | None:
-    """The codes whose rows are those of `weight`; llama.cpp stores query and key heads with their halves interleaved."""
+    """The codes whose rows are those of `weight`; llama.cpp stores the halves of query and key heads in turns."""
     floats = unpacked(codes)
     if np.array_equal(floats, weight):
         return codes
     rows = {row.tobytes(): i for i, row in enumerate(floats)}
     order = np.array([rows.get(row.tobytes(), -1) for row in np.ascontiguousarray(weight)])
-    if (order < 0).any():
-        return None
-    return Codes(codes.kind, codes.codes[order], codes.scales[order], None if codes.minima is None else codes.minima[order])
+    return None if (order < 0).any() else codes.outputs(order)
 
 
 def half(raw: np.ndarray, at: int) -> np.ndarray:

@@ -85,13 +85,29 @@ def sole_user(value: ir.Value | None) -> ir.Node | None:
 
 
 def initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    """Put `array` among the graph's weights as `name` (the existing one when it is already there)."""
-    if name in graph.initializers:
-        return graph.initializers[name]
+    """Put `array` among the graph's weights as `name`; the one that is there when it is equal, else a numbered name."""
+    known = graph.initializers.get(name)
+    if known is not None:
+        same = known.const_value is not None and same_bits(np.asarray(known.const_value.numpy()), array)
+        return known if same else initializer(graph, numbered(name), array)
     tensor = ir.tensor(array, name=name)
     value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
     graph.register_initializer(value)
     return value
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays have one type, one shape and the same bytes (NaN equals itself)."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    ours, theirs = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return a is b or np.array_equal(ours, theirs)
+
+
+def numbered(name: str) -> str:
+    """`name#2`, or the next number of a name that has one."""
+    stem, _, number = name.partition("#")
+    return f"{stem}#{int(number or 1) + 1}"
 
 
 def insert(before: ir.Node, *nodes: ir.Node) -> None:

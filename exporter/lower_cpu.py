@@ -1,4 +1,4 @@
-"""The `specc-cpu` dialect: attention, products and embedding become specc's own operators, equal for any number of rows."""
+"""The `specc-cpu` dialect: attention, products and embedding become specc's own, equal for any number of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ def lower_cpu(graph: Graph, scheme: Scheme, stored: GgufCodes | None) -> Graph:
     weights = CpuWeights(scheme, stored)
     out = lower_embedding(lower_attention(lower_products(graph, weights)), weights)
     out.model.graph.opset_imports[SPECC] = 1
-    left = sorted({node.op_type for node in out.model.graph if node.op_type in ("GroupQueryAttention", "MatMul", "Gemm") and node.domain != SPECC})
+    left = sorted(
+        {
+            node.op_type
+            for node in out.model.graph
+            if node.op_type in ("GroupQueryAttention", "MatMul", "Gemm") and node.domain != SPECC
+        }
+    )
     notes = [weights.note()] + [f"left as they are, so widths may differ: {', '.join(left)}"] * bool(left)
     return drop_unused_weights(tidy(out)).noting(*notes)
 
@@ -64,7 +70,12 @@ def lower_embedding(graph: Graph, weights: CpuWeights) -> Graph:
     inner = out.model.graph
     for node in list(inner):
         table = node.inputs[0] if node.op_type == "Gather" else None
-        if table is None or table.const_value is None or table.const_value.dtype != ir.DataType.FLOAT or len(table.const_value.shape) != 2:
+        if (
+            table is None
+            or table.const_value is None
+            or table.const_value.dtype != ir.DataType.FLOAT
+            or len(table.const_value.shape) != 2
+        ):
             continue
         codes = weights.codes(str(table.name), np.asarray(table.const_value.numpy()), is_head=True)
         if codes is None:
@@ -73,5 +84,11 @@ def lower_embedding(graph: Graph, weights: CpuWeights) -> Graph:
         n, k = codes.shape
         packed = initializer(inner, f"{stem}.packed", pack(codes))
         attributes = {"kind": KINDS.index(codes.kind), "outputs": n, "inputs": k}
-        put(node.outputs[0], node, ir.node("Embedding", [node.inputs[1], packed], attributes=attributes, domain=SPECC, name=f"{stem}/embedding"))
+        put(
+            node.outputs[0],
+            node,
+            ir.node(
+                "Embedding", [node.inputs[1], packed], attributes=attributes, domain=SPECC, name=f"{stem}/embedding"
+            ),
+        )
     return tidy(out)

@@ -13,13 +13,21 @@ PRODUCTS = ("MatMul", "Gemm", "Gather", "Transpose")
 
 
 def name_weights(graph: Graph) -> Graph:
-    """Graph -> Graph: `val_24` becomes `model.layers.0.self_attn.q_proj.weight`; nothing is computed differently."""
+    """Graph -> Graph: `val_24` becomes `model.layers.0.self_attn.q_proj.weight`; nothing is computed differently.
+
+    A product takes the name of its module. Nodes are named by where they stand, never by their weights: the tracer
+    stores equal weights once, so two norms that are still all ones read the same one.
+    """
     out = copy_of(graph)
+    taken = {node.name for node in out.model.graph}
     for node in out.model.graph:
         scope = scope_of(node)
         if node.op_type in PRODUCTS and scope:
             for value in node.inputs:
                 rename(out.model.graph, value, f"{scope}.weight")
+        if node.op_type == "MatMul" and scope and scope not in taken:
+            node.name = scope
+            taken.add(scope)
     for name, value in list(out.model.graph.initializers.items()):
         rename(out.model.graph, value, name.replace("model.model.", "model.").replace("norm.norm.", "norm."))
     return out

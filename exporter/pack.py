@@ -14,8 +14,8 @@ KINDS = ("w4", "w4m", "w8")
 class Codes:
     """A weight [n, k] in blocks of 32 inputs.
 
-    kind "w4": scale * (code - 8), codes 0..15; "w4m": scale * code + minimum, codes 0..15; "w8": scale * code, codes -128..127.
-    codes uint8 or int8 [n, k]; scales and minima float16 [n, k / 32], minima None but for w4m.
+    kind "w4": scale * (code - 8), codes 0..15; "w4m": scale * code + minimum, codes 0..15; "w8": scale * code, codes
+    -128..127. codes uint8 or int8 [n, k]; scales and minima float16 [n, k / 32], minima None but for w4m.
     """
 
     kind: str
@@ -29,18 +29,29 @@ class Codes:
         n, k = self.codes.shape
         return int(n), int(k)
 
+    def outputs(self, order: np.ndarray) -> Codes:
+        """The outputs at int [m] in that order."""
+        return Codes(
+            self.kind, self.codes[order], self.scales[order], None if self.minima is None else self.minima[order]
+        )
+
+
+def block_bytes(kind: str) -> int:
+    """Bytes of 8 outputs x 32 inputs: halves, then codes."""
+    return {"w4": 16 + 128, "w4m": 32 + 128, "w8": 16 + 256}[kind]
+
 
 def rows_of(parts: list[Codes]) -> Codes:
     """Several weights over the same inputs as one, outputs one after the other."""
+    codes, scales = (np.concatenate(arrays) for arrays in zip(*((p.codes, p.scales) for p in parts), strict=True))
     minima = None if parts[0].minima is None else np.concatenate([np.asarray(p.minima) for p in parts])
-    return Codes(parts[0].kind, np.concatenate([p.codes for p in parts]), np.concatenate([p.scales for p in parts]), minima)
+    return Codes(parts[0].kind, codes, scales, minima)
 
 
 def interleaved(gate: Codes, up: Codes) -> Codes:
     """Gate and up in turns of 8 outputs, as the gated product reads them; outputs a multiple of 8."""
     order = np.arange(2 * gate.shape[0]).reshape(2, -1, GROUP).transpose(1, 0, 2).reshape(-1)
-    both = rows_of([gate, up])
-    return Codes(both.kind, both.codes[order], both.scales[order], None if both.minima is None else both.minima[order])
+    return rows_of([gate, up]).outputs(order)
 
 
 def pack(weight: Codes) -> np.ndarray:
@@ -55,7 +66,8 @@ def pack(weight: Codes) -> np.ndarray:
     fill = 8 if weight.kind == "w4" else 0
     padded = np.full((groups * GROUP, k), fill, np.uint8)
     padded[:n] = weight.codes.astype(np.int16).astype(np.uint8)
-    return np.concatenate([*heads, bytes_of(padded.reshape(groups, GROUP, blocks, BLOCK), weight.kind)], axis=-1).reshape(-1)
+    body = bytes_of(padded.reshape(groups, GROUP, blocks, BLOCK), weight.kind)
+    return np.concatenate([*heads, body], axis=-1).reshape(-1)
 
 
 def halves(values: np.ndarray, groups: int, blocks: int) -> np.ndarray:
@@ -68,10 +80,40 @@ def halves(values: np.ndarray, groups: int, blocks: int) -> np.ndarray:
 def bytes_of(codes: np.ndarray, kind: str) -> np.ndarray:
     """uint8 [groups, 8, blocks, 32] -> [groups, blocks, 128 or 256] in the kernels' order."""
     groups, _, blocks, _ = codes.shape
-    fours = codes.reshape(groups, GROUP, blocks, 8, 4).transpose(0, 2, 3, 1, 4)  # [groups, blocks, 8 input fours, 8 outputs, 4]
+    fours = codes.reshape(groups, GROUP, blocks, 8, 4).transpose(0, 2, 3, 1, 4)  # [groups, blocks, 8 fours, outputs, 4]
     if kind == "w8":
         return np.ascontiguousarray(fours).reshape(groups, blocks, 256)
     return np.ascontiguousarray(fours[:, :, 0::2] | (fours[:, :, 1::2] << 4)).reshape(groups, blocks, 128)
+
+
+def unpack(packed: np.ndarray, kind: str, n: int, k: int) -> Codes:
+    """The inverse of `pack`: uint8 [bytes] -> codes of [n, k]; raises ValueError when the bytes are too few or many."""
+    groups, blocks, halves_each = -(-n // GROUP), k // BLOCK, 2 if kind == "w4m" else 1
+    size = block_bytes(kind)
+    if k % BLOCK or packed.size != groups * blocks * size:
+        raise ValueError(f"{packed.size} bytes are no {kind} weight of {n} outputs and {k} inputs")
+    block = packed.reshape(groups, blocks, size)
+    heads = [from_halves(block[..., 16 * i : 16 * i + 16])[:n] for i in range(halves_each)]
+    return Codes(
+        kind, codes_of(block[..., 16 * halves_each :], kind)[:n], heads[0], heads[1] if kind == "w4m" else None
+    )
+
+
+def from_halves(raw: np.ndarray) -> np.ndarray:
+    """uint8 [groups, blocks, 16] -> float16 [groups * 8, blocks]."""
+    values = np.ascontiguousarray(raw).view(np.float16)
+    return np.ascontiguousarray(values.transpose(0, 2, 1)).reshape(-1, raw.shape[1])
+
+
+def codes_of(raw: np.ndarray, kind: str) -> np.ndarray:
+    """uint8 [groups, blocks, 128 or 256] -> uint8 or int8 [groups * 8, blocks * 32], the inverse of `bytes_of`."""
+    groups, blocks, _ = raw.shape
+    if kind != "w8":
+        nibbles = raw.reshape(groups, blocks, 4, 1, GROUP, 4)
+        raw = np.concatenate([nibbles & 15, nibbles >> 4], axis=3)
+    fours = raw.reshape(groups, blocks, 8, GROUP, 4).transpose(0, 3, 1, 2, 4)
+    codes = np.ascontiguousarray(fours).reshape(groups * GROUP, blocks * BLOCK)
+    return codes.view(np.int8) if kind == "w8" else codes
 
 
 def unpacked(weight: Codes) -> np.ndarray:

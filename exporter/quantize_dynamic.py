@@ -5,7 +5,9 @@ Rows of a call share that scale, so a row depends on its neighbours: this scheme
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,7 @@ def quantize_dynamic(graph: Graph) -> Graph:
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
         save(plain, Path(folder), "float")
-        with quiet():
+        with quiet(), without_reloading():
             convert(source, result, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gather"])
         model = ir.load(result)
         ir.external_data.load_to_model(model)
@@ -34,6 +36,19 @@ def quantize_dynamic(graph: Graph) -> Graph:
     return tidy(inner).noting(
         "weights: int8 per tensor, activations per tensor at run time (rows depend on each other)"
     )
+
+
+@contextlib.contextmanager
+def without_reloading() -> Iterator[None]:
+    """Spare the converter a second copy of the weights, which it makes to infer the shapes of Gemms: none are left."""
+    from onnxruntime.quantization import onnx_quantizer as inside
+
+    before = inside.save_and_reload_model_with_shape_infer
+    inside.save_and_reload_model_with_shape_infer = lambda model: model
+    try:
+        yield
+    finally:
+        inside.save_and_reload_model_with_shape_infer = before
 
 
 def head_as_matmul(graph: Graph) -> Graph:

@@ -9,6 +9,7 @@ import onnxruntime as ort
 
 from specc.exporter.graph import Graph
 from specc.exporter.save import INLINE, Place, with_places
+from specc.runtime import library
 
 DTYPES = {"past_len": np.int32, "input_ids": np.int64, "position": np.int64, "logit_rows": np.int64}
 
@@ -68,8 +69,9 @@ def runner(graph: Graph, threads: int = 2) -> Runner:
 
 
 def session_options(threads: int) -> ort.SessionOptions:
-    """Options that every session here shares."""
+    """Options that every session here shares; specc's own operators are known to all of them."""
     options = ort.SessionOptions()
+    options.register_custom_ops_library(str(library().path))
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -84,11 +84,19 @@ def text_of(pointer: Any) -> str:
     return bytes(ffi.string(pointer)).decode("utf-8", "replace")
 
 
+def beside(name: str) -> Path:
+    """A file of this package; an editable install keeps compiled ones in another folder of it."""
+    import specc.runtime
+
+    folders = [HERE, *map(Path, specc.runtime.__path__)]
+    return next((folder / name for folder in folders if (folder / name).is_file()), HERE / name)
+
+
 @cache
 def library() -> Library:
     """The shipped library: libspecc.so beside this file, or the file that SPECC_LIBRARY names."""
     override = os.environ.get("SPECC_LIBRARY")
-    return Library(Path(override) if override else HERE / "libspecc.so")
+    return Library(Path(override) if override else beside("libspecc.so"))
 
 
 @cache

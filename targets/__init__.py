@@ -11,7 +11,7 @@ from specc.errors import InputError
 from specc.marked import Table, read_table
 
 FOLDER = Path(__file__).resolve().parent
-DIALECTS = ("ort",)
+DIALECTS = ("specc-cpu", "ort")
 BACKENDS = ("ort",)
 
 
@@ -60,7 +60,7 @@ def read_hardware(path: Path) -> Hardware:
         name=path.stem,
         title=table.text("title", None),
         machines=machines(table),
-        dialect=table.choice("dialect", DIALECTS, "ort"),
+        dialect=table.choice("dialect", DIALECTS, "specc-cpu"),
         backend=table.choice("backend", BACKENDS, "ort"),
         threads=table.integer("threads", None, 1, 1024),
         memory_mb=table.integer("memory_mb", None, 64, 1 << 24),

@@ -85,6 +85,20 @@ def test_all_end_tokens_are_joined(own: Path) -> None:
     assert read_spec(str(own)).eos == (2, 7, 255)
 
 
+@pytest.mark.parametrize("fault", ["first of the list", "configuration only"])
+def test_a_lost_end_token_is_found(fault: str, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R25 put back: a list cut to its first id, or a source that is not asked, and the test above fails."""
+    from specc.exporter import spec as inside
+
+    if fault == "first of the list":
+        whole = inside.as_list
+        monkeypatch.setattr(inside, "as_list", lambda value: whole(value)[:1])
+    else:
+        monkeypatch.setattr(inside, "end_tokens", lambda folder, config, tokens: (config["eos_token_id"],))
+    with pytest.raises(AssertionError):
+        test_all_end_tokens_are_joined(own)
+
+
 def test_bfloat16_is_converted_with_a_note(tmp_path: Path) -> None:
     """R34: weights in bf16 load as fp32, and the report says so."""
     import torch

@@ -54,6 +54,15 @@ def test_two_ids_swapped_are_refused() -> None:
         compare_tokenizers(tokens(), other)
 
 
+def test_comparing_sizes_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R22 put back: with nothing but the sizes compared, the test above fails."""
+    from specc.exporter import tokens as inside
+
+    monkeypatch.setattr(inside, "check_ids", lambda target, draft: target.count == draft.count)
+    with pytest.raises(pytest.fail.Exception):
+        test_two_ids_swapped_are_refused()
+
+
 @pytest.mark.parametrize("rule", ["normalizer", "pre_tokenizer", "decoder"])
 def test_other_rules_are_refused(rule: str) -> None:
     """R22: the ids agree, but a text is cut or joined in another way."""
@@ -127,3 +136,28 @@ def test_sample_text_fits_any_vocabulary() -> None:
     """Ids to check with stay below the head's width, and are as many as wanted."""
     ids = sample_ids(tokens(), 3000, 120)
     assert len(ids) == 3000 and ids.max() < 120
+
+
+def begin_counts() -> list[int]:
+    """Begin tokens of a chat, of its rendered text and of plain text, with a tokenizer that adds one itself."""
+    from tokenizers import Tokenizer
+
+    from specc.template import Prompter
+
+    begin, text = {"SpecialToken": {"id": "<end>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    special = {"<end>": {"id": "<end>", "ids": [tiny.END], "tokens": ["<end>"]}}
+    adds = {"type": "TemplateProcessing", "single": [begin, text], "pair": [begin, text], "special_tokens": special}
+    template = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    made = Prompter(Tokenizer.from_str(tokens(post_processor=adds).text), template, tiny.END, ())
+    rendered = made.render([{"role": "user", "content": "hi"}])
+    return [list(ids).count(tiny.END) for ids in (made.user("hi"), made.raw(rendered), made.raw("hi"))]
+
+
+def test_a_second_begin_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R23: one begin token whoever writes it; put back, with special tokens added whatever stands there, two."""
+    from specc.template import Prompter
+
+    assert begin_counts() == [1, 1, 1]
+    monkeypatch.setattr(Prompter, "raw", lambda self, text: self._tokenizer.encode(text).ids)
+    monkeypatch.setattr(Prompter, "chat", lambda self, messages: self.raw(self.render(messages)))
+    assert begin_counts() == [2, 2, 1]

@@ -44,7 +44,7 @@ def model(nodes: Nodes, weights: Nodes, output: str = "y", rows: str = "R") -> A
     outputs = [helper.make_tensor_value_info(output, FLOAT, None)]
     embed = node("Gather", "table input_ids", "x")
     graph = helper.make_graph([embed, *nodes], "g", inputs, outputs, [weight("table", 32, 16), *weights])
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", 20), *(helper.make_opsetid(name, 1) for name in ("com.microsoft", "specc"))]
     return helper.make_model(graph, opset_imports=opsets)
 
 
@@ -89,6 +89,47 @@ def test_clean_decoder_passes(rows: str) -> None:
                weight("up", 16, 32), weight("down", 32, 16), weight("cos", 64, 4), weight("sin", 64, 4),
                numpy_helper.from_array(np.array([1], np.int32), "one"), ints("zero", 0), ints("last", -1)]
     assert lint_model(model(nodes, weights, rows=rows)) == []
+
+
+def own(op: str, ins: str, outs: str, **attributes: Any) -> Any:
+    """A node of domain `specc`."""
+    return node(op, ins, outs, "specc", **attributes)
+
+
+def own_weights() -> Nodes:
+    return [weight("packed", 64), weight("gain", 16), weight("cos", 64, 4), weight("sin", 64, 4)]
+
+
+def test_own_operators_pass() -> None:
+    """A decoder layer in the operators of domain `specc`, with norm, residual and gate, and selected rows."""
+    embedding = own("Embedding", "input_ids packed", "e", kind=0)
+    embedding.attribute.extend([helper.make_attribute("inputs", 16), helper.make_attribute("outputs", 32)])
+    nodes = [
+        embedding,
+        own("MatMul", "e packed gain", "qkv", kept=64), own("MatMul", "att packed - - e", "h", kept=16),
+        own("MatMul", "h packed gain", "g", kept=32, gate=1), own("MatMul", "g packed - - h", "out", kept=16),
+        node("Gather", "out logit_rows", "chosen", axis=1), node("Squeeze", "chosen zero", "flat"),
+        own("MatMul", "flat packed gain", "y", kept=32),
+    ]
+    attention = own("Attention", "qkv past_k past_v past_len position cos sin", "att k v", heads=4, kv_heads=2)
+    nodes.insert(2, attention)
+    assert lint_model(model(nodes, [*own_weights(), ints("zero", 0)])) == []
+
+
+OWN_FAULTS: dict[str, Nodes] = {
+    "summed over rows": [node("Transpose", "x", "t", perm=[0, 2, 1]), own("MatMul", "t packed", "y", kept=16)],
+    "weights from rows": [own("MatMul", "x x", "y", kept=16)],
+    "rows as features": [node("Transpose", "x", "t", perm=[0, 2, 1]),
+                         own("Attention", "t past_k past_v past_len position cos sin", "y", heads=1, kv_heads=1)],
+    "no such operator": [own("Softmax", "x", "y")],
+    "another's MatMul": [node("MatMul", "x packed", "y", "com.example")],
+}
+
+
+@pytest.mark.parametrize("name", OWN_FAULTS)
+def test_own_operators_are_judged(name: str) -> None:
+    """Names collide: a MatMul or Softmax of another domain is not ONNX's."""
+    assert ops(lint_model(model(OWN_FAULTS[name], own_weights()))) == [OWN_FAULTS[name][-1].op_type]
 
 
 def test_quantize_dynamic_is_found(tmp_path: Path) -> None:
@@ -144,6 +185,9 @@ COUPLED: dict[str, tuple[Nodes, Nodes]] = {
     "CumSum": ([node("CumSum", "x axis", "y")], [ints("axis", 1)]),
     "ArgMax": ([node("ArgMax", "x", "y", axis=1)], []),
     "MatMul": ([node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "t x", "y")], []),
+    "Gemm": ([node("Reshape", "x to", "two"), node("Gemm", "two two", "y", transA=1)], [ints("to", -1, 16)]),
+    "MatMulNBits": ([node("Transpose", "x", "t", perm=[0, 2, 1]),
+                     node("MatMulNBits", "t w s", "y", "com.microsoft", K=16, N=16)], [weight("w", 8), weight("s", 1)]),
     "RandomNormalLike": ([node("RandomNormalLike", "x", "y")], []),
     "ReduceMax": ([node("ReduceMax", "position", "y")], []),
     "LayerNormalization": ([node("LayerNormalization", "x g", "y", axis=1)], [weight("g", 16)]),

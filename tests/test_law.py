@@ -6,11 +6,12 @@ import pytest
 from scipy import stats as scipy_stats
 
 from specc.gate import exact, law, reference, stats
+from specc.gate.judge import TESTS, judge_laws
 from specc.runtime import Options, controls, distribution
 
 TRIALS = 40000
 SEED = 20240607
-SMALLEST_TV, POWER = 0.01, 0.99                # what the strong cases must find
+GROUPS = 8                                     # test_laws_hold's parts share the family-wise error
 STRONG = ["K=4 rejection model T=1", "K=4 coupled model T=1", "K=4 rejection model all filters"]
 NAMED = {case.name: case for case in law.full_grid()}
 
@@ -18,29 +19,67 @@ NAMED = {case.name: case for case in law.full_grid()}
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
 @pytest.mark.parametrize("rule", ["rejection", "coupled"])
 def test_laws_hold(k: int, rule: str) -> None:
-    """Every slot, joint, pair and length law at the family-wise error over the full grid."""
+    """Every slot, joint, pair and length law; family-wise error 1e-4 over the full grid."""
     cases = [case for case in law.full_grid() if case.k == k and case.rule == rule]
-    checks = law.judge_all(cases, TRIALS if k <= 4 else TRIALS // 2, SEED + k)
+    checks = law.judge_all(cases, TRIALS if k <= 4 else TRIALS // 2, SEED + k, family_error=1e-4 / GROUPS)
     assert [check for check in checks if not check.passed] == []
     assert len(checks) > 100
 
 
+def test_grid_is_what_was_promised() -> None:
+    """K, rules, drafters and options of the grid; joint laws up to K = 4, pairs and lengths for all."""
+    grid = law.full_grid()
+    assert {case.k for case in grid} == {1, 2, 4, 8}
+    assert {case.rule for case in grid} == {"rejection", "coupled"}
+    assert {case.options.temperature for case in grid} >= {0.0, 0.7, 1.0, 2.0}
+    assert all(any(getattr(case.options, name) != off for case in grid)
+               for name, off in (("top_k", 0), ("top_p", 1.0), ("min_p", 0.0)))
+    names = {k: [f.name for f in law.judge_case(NAMED[f"K={k} rejection model T=1"], 1000, SEED)] for k in (4, 8)}
+    assert any("joint" in name for name in names[4])
+    assert sum("pair" in name for name in names[8]) == 8
+    assert any("round length" in name for name in names[8])
+
+
 @pytest.mark.parametrize("name", STRONG)
-def test_laws_hold_with_power(name: str) -> None:
-    """Enough trials to find a total variation of SMALLEST_TV in the emitted token of the first slot."""
-    alpha = law.FAMILY_ERROR / 500
-    trials = stats.sample_size(SMALLEST_TV, law.full_grid()[0].n - 1, alpha, POWER)
-    found = law.judge_case(NAMED[name], trials, SEED)
-    assert [finding for finding in found if finding.p < alpha] == []
+def test_small_difference_is_found(name: str) -> None:
+    """The gate's default trials find a total variation of 0.01 in the first emitted token, and nothing without it."""
+    case, trials = NAMED[name], law.trials_for(TESTS)
+    limit = law.FAMILY_ERROR / TESTS
+    with law.make_model(case, None) as model, model.session() as session:
+        for seed in range(3):
+            rounds = law.run_trials(session, case, trials, SEED + seed * trials)
+            assert min(finding.p for finding in law.judge_rounds(case, rounds)) > limit
+            assert emitted_first(case, shifted(case, rounds, seed)) < limit
+
+
+def shifted(case: law.Case, rounds: law.Rounds, seed: int) -> law.Rounds:
+    """Rounds whose first emitted token is the least probable one instead of the most probable in 1 of 100 rounds."""
+    p = law.make_process(case, ()).p(law.PROMPT[-2:])
+    column, kept = 2 + (rounds.shape[1] - 3) // 2, p > 0
+    high, low = int(p.argmax()), int(np.where(kept, p, 2).argmin())
+    wrong = (rounds[:, column] == high) & (np.random.default_rng(seed).random(len(rounds)) < law.SMALLEST_TV / p[high])
+    rounds[wrong, column] = low
+    return rounds
+
+
+def emitted_first(case: law.Case, rounds: law.Rounds) -> float:
+    process = law.make_process(case, ())
+    return next(finding.p for finding in law.slots(process, rounds) if finding.name == "emitted 0")
+
+
+def test_default_trials_have_the_stated_power() -> None:
+    """The gate's own grid has no more tests than trials_for is asked for, and its power is stated over them."""
+    laws = judge_laws(None, SEED, lambda *_: None)
+    assert [check for check in laws.checks if not check.passed] == []
+    assert laws.report["tests"] <= TESTS
+    assert laws.report["smallest_tv"] <= law.SMALLEST_TV * 1.01
+    assert laws.report["negative_controls"] == 4
 
 
 CONTROLS = {
-    "argmax_replacement": "K=4 rejection model T=1",
-    "no_residual": "K=4 rejection model T=1",
-    "bonus_row": "K=4 rejection model T=1",
+    **law.CONTROLS,
     "q_other_options": "K=4 rejection model all filters",
     "q_temperature": "K=4 rejection model T=0.7",
-    "drop_low_q": "K=4 rejection model T=1",
     "options_on_bonus_only": "K=4 rejection model all filters",
     "penalty_half": "K=4 rejection model penalties",
     "extra_token": "K=4 rejection model T=1",
@@ -52,9 +91,7 @@ CONTROLS = {
 def test_negative_controls_are_rejected(fault: str, name: str) -> None:
     """Each fault is found by a law, not only by a rule of structure, at p < 1e-6; without it the library passes."""
     case, library = NAMED[name], controls()
-    with library.fault(fault):
-        found = law.judge_case(case, TRIALS, SEED, library)
-    assert min(finding.p for finding in found if not finding.structure) < 1e-6
+    assert law.control(case, fault, TRIALS, SEED, library) < 1e-6
     honest = law.judge_case(case, TRIALS, SEED, library)
     assert min(finding.p for finding in honest) > 1e-6
 
@@ -122,6 +159,16 @@ def test_power_and_sample_size() -> None:
     assert stats.power(n, 0.01, 3, 1e-6) == pytest.approx(expected, abs=1e-6)
     assert 0.99 <= expected < 0.9925
     assert stats.smallest_tv(n, 3, 1e-6, 0.99) == pytest.approx(0.01, rel=0.03)
+
+
+def test_two_sample() -> None:
+    """Against scipy; two samples of one law pass, of two laws do not."""
+    rng = np.random.default_rng(3)
+    a, b = rng.multinomial(500, [0.5, 0.3, 0.2]), rng.multinomial(400, [0.5, 0.3, 0.2])
+    expected = scipy_stats.chi2_contingency(np.stack([a, b]), correction=False).pvalue
+    assert stats.two_sample(a, b) == pytest.approx(expected, rel=1e-9)
+    assert stats.two_sample(a, a[::-1]) < 1e-6
+    assert stats.two_sample(np.array([7, 0]), np.array([9, 0])) == 1.0
 
 
 def test_impossible_outcome_has_p_zero() -> None:

@@ -26,7 +26,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "board.yaml"
     path.write_text("title: a board\nmachines: [AArch64]\nthreads: 4\nmemory_mb: 2048\nbandwidth_gb_s: 8\n")
     profile = targets.load(str(path))
-    assert (profile.name, profile.machines, profile.dialect) == ("board", ("aarch64",), "ort")
+    assert (profile.name, profile.machines, profile.dialect) == ("board", ("aarch64",), "specc-cpu")
 
 
 @pytest.mark.parametrize(

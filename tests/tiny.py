@@ -1,13 +1,17 @@
-"""Tiny models with fixed weights, as Hugging Face folders: two layers, a byte-level tokenizer of 256 ids."""
+"""Tiny models with fixed weights as Hugging Face folders, two layers and a byte-level tokenizer; and their plans."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 VOCAB = 256
 END = 255
+CONTEXT, WIDTHS = 96, (1, 2, 3, 5, 16)
 SHAPE: dict[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 64,
@@ -84,3 +88,40 @@ def byte_vocab() -> dict[str, int]:
     rest = [b for b in range(256) if b not in plain]
     of_byte = {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
     return {**{of_byte[b]: b for b in range(END)}, "<end>": END}
+
+
+def plan_of(folder: Path, **changes: Any) -> Any:
+    """The target's EnginePlan of a tiny model in fp32; `changes` replace its fields."""
+    from specc.exporter.checkpoint import open_checkpoint
+    from specc.plan import EnginePlan, Scheme
+
+    spec, scheme, chunk = open_checkpoint(str(folder)).spec, Scheme("fp32", "fp32", 32), WIDTHS[-1]
+    plan = EnginePlan("target", spec, scheme, spec.layers, CONTEXT, CONTEXT + chunk, WIDTHS, chunk, "ort", None)
+    return replace(plan, **changes)
+
+
+def float_graph(folder: Path, **changes: Any) -> Any:
+    """The fused float graph of a tiny model, in memory; `changes` replace fields of its plan."""
+    from specc.exporter import fuse
+    from specc.exporter.checkpoint import open_checkpoint
+    from specc.exporter.trace import trace
+
+    return fuse(trace(open_checkpoint(str(folder)).load(), plan_of(folder, **changes)))
+
+
+def float_rows(folder: Path, ids: np.ndarray, layers: int = 2) -> np.ndarray:
+    """Logits fp32 [n, vocab] of every position, by transformers without a cache, from the first layers alone."""
+    import torch
+
+    from specc.exporter.checkpoint import open_checkpoint
+
+    model: Any = open_checkpoint(str(folder)).load()
+    model.config.num_hidden_layers = layers
+    with torch.no_grad():
+        logits: np.ndarray = model(torch.from_numpy(ids)[None], use_cache=False).logits[0].numpy()
+    return logits
+
+
+def some_ids(count: int, seed: int = 3) -> np.ndarray:
+    """Random ids of the tiny tokenizer."""
+    return np.random.default_rng(seed).integers(0, 250, count)

@@ -22,7 +22,7 @@ static int table_open(void *self, void **cache, specc_io *io) {
   const table *t = self;
   size_t rows = (size_t)t->widest;
   table_cache *c = calloc(1, sizeof *c);
-  if (!c) return specc_error(SPECC_E_MEMORY, "No memory for a table cache.");
+  if (!c) return specc_error(SPECC_E_MEMORY, "no memory for a table cache");
   c->t = t;
   c->ids = calloc((size_t)t->capacity, sizeof *c->ids);
   c->io.input_ids = calloc(rows, sizeof *c->io.input_ids);
@@ -32,7 +32,7 @@ static int table_open(void *self, void **cache, specc_io *io) {
   c->io.logits = calloc(rows * (size_t)t->vocab, sizeof *c->io.logits);
   if (!c->ids || !c->io.input_ids || !c->io.position || !c->io.logit_rows || !c->io.past_len || !c->io.logits) {
     table_close(c);
-    return specc_error(SPECC_E_MEMORY, "No memory for a table cache of %d entries.", t->capacity);
+    return specc_error(SPECC_E_MEMORY, "no memory for a table cache of %d entries", t->capacity);
   }
   *cache = c;
   *io = c->io;
@@ -44,10 +44,10 @@ static int table_run(void *cache, int32_t rows, int32_t n_logits) {
   const table *t = c->t;
   int32_t past = *c->io.past_len;
   if (rows < 1 || rows > t->widest || n_logits > rows || past < 0 || past + rows > t->capacity)
-    return specc_error(SPECC_E_ENGINE, "The table engine was called with %d rows at length %d; its cache holds %d.", rows, past, t->capacity);
+    return specc_error(SPECC_E_ENGINE, "the table engine was called with %d rows at length %d; its cache holds %d", rows, past, t->capacity);
   for (int32_t i = 0; i < rows; i++) {
     if (c->io.input_ids[i] < 0 || c->io.input_ids[i] >= t->n)
-      return specc_error(SPECC_E_ENGINE, "The table engine was given id %lld; it knows 0 to %d.", (long long)c->io.input_ids[i], t->n - 1);
+      return specc_error(SPECC_E_ENGINE, "the table engine was given id %lld; it knows 0 to %d", (long long)c->io.input_ids[i], t->n - 1);
     c->ids[past + i] = (int32_t)c->io.input_ids[i];
   }
   for (int32_t j = 0; j < n_logits; j++) {
@@ -73,12 +73,12 @@ static void table_release(void *self) {
 int specc_table_backend(const float *logits, int32_t n, int32_t vocab, int32_t order, int32_t capacity, const int32_t *widths,
                         int32_t n_widths, specc_backend *backend) {
   if (!logits || !widths || !backend || n < 1 || vocab < n || (order != 1 && order != 2) || n > 32768 || n_widths < 1 || n_widths > SPECC_MAX_WIDTHS)
-    return specc_error(SPECC_E_ARGUMENT, "A table engine needs 1 to 32768 ids, at least as many logits, order 1 or 2, and 1 to %d widths; "
-                       "given: %d ids, %d logits, order %d, %d widths.", SPECC_MAX_WIDTHS, n, vocab, order, n_widths);
+    return specc_error(SPECC_E_ARGUMENT, "a table engine needs 1 to 32768 ids, at least as many logits, order 1 or 2, and 1 to %d widths; "
+                       "given: %d ids, %d logits, order %d, %d widths", SPECC_MAX_WIDTHS, n, vocab, order, n_widths);
   size_t contexts = order == 2 ? (size_t)n * (size_t)n : (size_t)n;
   table *t = calloc(1, sizeof *t);
   if (t) t->logits = malloc(contexts * (size_t)vocab * sizeof *t->logits);
-  if (!t || !t->logits) { free(t); return specc_error(SPECC_E_MEMORY, "No memory for a table of %zu contexts.", contexts); }
+  if (!t || !t->logits) { free(t); return specc_error(SPECC_E_MEMORY, "no memory for a table of %zu contexts", contexts); }
   memcpy(t->logits, logits, contexts * (size_t)vocab * sizeof *t->logits);
   t->n = n; t->vocab = vocab; t->order = order; t->capacity = capacity; t->widest = widths[n_widths - 1];
   *backend = (specc_backend){.name = "table", .version = "1", .vocab = vocab, .capacity = capacity, .n_widths = n_widths, .self = t,

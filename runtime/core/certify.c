@@ -2,7 +2,7 @@
  *
  * A window is a stretch of positions. Its reference is each position's row at the reference width, the smallest that
  * holds K+1 rows. A pass replays the window at one width: `real` rows of a call are the text, later rows are random ids,
- * and everything at and behind the call's first slot is poisoned before the call. Offset passes put every position at
+ * and everything at and behind the window's first slot is poisoned before the pass. Offset passes put every position at
  * every slot of a width (a few slots for the prefill chunk); random passes roll back by random lengths; mixed passes
  * change the width from call to call; a pass on a fresh cache repeats the reference. Rows are compared by all their bits. */
 #include "arithmetic.h"
@@ -12,7 +12,7 @@
 
 #define WINDOW 34                  /* default positions per window: covers past 0, 1 and 31 to 33 */
 #define WINDOWS 4
-#define TIMES 128
+#define TIMES 21
 
 typedef struct measure {
   specc_model *model;
@@ -75,7 +75,7 @@ static int call(measure *m, int32_t width, int32_t n_logits, int32_t past, int32
   *io->past_len = past;
   m->c->calls++;
   if (m->o->progress && m->o->progress(m->o->user, m->done < m->expected ? m->done++ : m->done, m->expected))
-    return specc_error(SPECC_E_BUSY, "The certificate was cancelled after %lld calls; the old one stays in force.", (long long)m->c->calls);
+    return specc_error(SPECC_E_BUSY, "the certificate was cancelled after %lld calls; the old one stays in force", (long long)m->c->calls);
   return model->target.run(fresh ? m->fresh : m->cache, width, n_logits);
 }
 
@@ -135,10 +135,6 @@ static void compare(measure *m, int32_t w, int32_t position, const float *row, i
   if (reference && h != reference) record_difference(m, w, at, row);
 }
 
-static void record_time(measure *m, int32_t w, double seconds) {
-  if (m->n_times[w] < TIMES) m->times[w][m->n_times[w]++] = seconds * 1e3;
-}
-
 /* Replays the window at width w, `first` rows in the first call, then all of them; random: 1..width rows in each call;
  * w < 0: a random width of those that agree with the reference so far. */
 static int replay(measure *m, int32_t w, int32_t first, int random, int clean, int fresh) {
@@ -149,11 +145,9 @@ static int replay(measure *m, int32_t w, int32_t first, int random, int clean, i
     if (mixed) do w = (int32_t)next_random(m, (uint32_t)m->c->n_widths); while (m->broken[w] || m->c->rows_different[w]);
     int32_t width = m->c->widths[w], most = random ? 1 + (int32_t)next_random(m, (uint32_t)width) : past == m->start && first ? first : width;
     real = most < m->end - past ? most : m->end - past;
-    int code = clean ? SPECC_OK : poison(m, past);
+    int code = clean || past > m->start ? SPECC_OK : poison(m, past);   /* once: what a pass does not overwrite stays poisoned */
     if (code) return code;
-    double begin = specc_now();
     if ((code = call(m, width, width, past, real, fresh))) return code;
-    record_time(m, w, specc_now() - begin);
     for (int32_t i = 0; i < real; i++) compare(m, w, past + i, io->logits + (size_t)i * (size_t)m->model->target.vocab, mixed);
   }
   return SPECC_OK;
@@ -194,6 +188,23 @@ static int measure_windows(measure *m) {
     sign_window(m);
   }
   return SPECC_OK;
+}
+
+/* Calls as decoding makes them, one after the other, widths in turn, in the middle of the context. The prefill chunk, of
+ * which nothing but its own time depends, is timed less often. */
+static int measure_times(measure *m) {
+  int32_t past = m->model->context / 2;
+  m->start = past;
+  int code = prefill(m, 0);
+  for (int i = 0; i < TIMES && !code; i++)
+    for (int32_t w = 0; w < m->c->n_widths && !code; w++) {
+      int32_t width = m->c->widths[w];
+      if (width > m->model->k_max + 1 && i % 7) continue;
+      double begin = specc_now();
+      code = call(m, width, width, past, 1, 0);
+      m->times[w][m->n_times[w]++] = (specc_now() - begin) * 1e3;
+    }
+  return code;
 }
 
 static double median(double *v, int32_t n) {
@@ -256,22 +267,23 @@ static int prepare(measure *m, specc_model *model, const specc_certify_options *
   m->rows = malloc((size_t)m->window * vocab * sizeof *m->rows);
   m->p = malloc(vocab * sizeof *m->p);
   m->q = malloc(vocab * sizeof *m->q);
-  if (!m->own || !m->rows || !m->p || !m->q) return specc_error(SPECC_E_MEMORY, "No memory for a certificate over %d positions.", m->window);
+  if (!m->own || !m->rows || !m->p || !m->q) return specc_error(SPECC_E_MEMORY, "no memory for a certificate over %d positions", m->window);
   int code = model->target.open(model->target.self, &m->cache, &m->io);
   return code ? code : model->target.open(model->target.self, &m->fresh, &m->fresh_io);
 }
 
 int specc_certify(specc_model *model, const specc_certify_options *o, specc_certificate *certificate) {
   if (!model || !o || !certificate || !o->tokens || o->n_tokens < 1)
-    return specc_error(SPECC_E_ARGUMENT, "specc_certify needs a model, calibration ids, and a place for the certificate.");
+    return specc_error(SPECC_E_ARGUMENT, "specc_certify needs a model, calibration ids, and a place for the certificate");
   for (int32_t i = 0; i < o->n_tokens; i++)
     if (o->tokens[i] < 0 || o->tokens[i] >= model->n_ids)
-      return specc_error(SPECC_E_ARGUMENT, "Calibration id %d at place %d is out of range; ids are 0 to %d.", o->tokens[i], i, model->n_ids - 1);
+      return specc_error(SPECC_E_ARGUMENT, "calibration id %d at place %d is out of range; ids are 0 to %d", o->tokens[i], i, model->n_ids - 1);
   measure *m = calloc(1, sizeof *m);
-  if (!m) return specc_error(SPECC_E_MEMORY, "No memory for a certificate.");
+  if (!m) return specc_error(SPECC_E_MEMORY, "no memory for a certificate");
   uint64_t mode = enter_arithmetic();
   int code = prepare(m, model, o, certificate);
   if (!code) code = measure_windows(m);
+  if (!code) code = measure_times(m);
   leave_arithmetic(mode);
   if (!code) conclude(m);
   if (m->cache) model->target.close(m->cache);

@@ -18,7 +18,7 @@ int workspace_create(workspace *w, int32_t n_ids) {
   w->block = calloc(n / 64 + 1, sizeof *w->block);
   if (w->stamps && w->counts && w->order && w->bucket_count && w->bucket_mass && w->residual && w->block) return SPECC_OK;
   workspace_free(w);
-  return specc_error(SPECC_E_MEMORY, "No memory for the sampler of %d ids; free memory or use a smaller vocabulary.", n_ids);
+  return specc_error(SPECC_E_MEMORY, "no memory for the sampler of %d ids; free memory or use a smaller vocabulary", n_ids);
 }
 
 void workspace_free(workspace *w) {
@@ -68,15 +68,15 @@ static int adjust(workspace *w, const specc_options *o, const row *r, double *v,
   if (bad && !SPECC_FAULT(accept_nan)) {
     int32_t id = 0;
     while (r->logits[id] <= 3.4028235e38f) id++;
-    return specc_error(SPECC_E_NUMERICS, "The engine gave %d logits that are NaN or +infinity, the first for id %d; "
-                       "nothing was sampled from that row; rebuild the bundle or run the gate.", bad, id);
+    return specc_error(SPECC_E_NUMERICS, "the engine gave %d logits that are NaN or +infinity, the first for id %d; "
+                       "nothing was sampled from that row; rebuild the bundle or run the gate", bad, id);
   }
   if (o->repetition_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0) penalise(w, o, r, v);
   for (int32_t i = 0; i < o->n_bias; i++) v[o->bias_ids[i]] += o->bias_values[i];
   for (int32_t i = 0; i < r->n_banned; i++) v[r->banned[i]] = -INFINITY;
   *top = maximum(v, r->n_ids);
   if (!(*top > -INFINITY))
-    return specc_error(SPECC_E_NUMERICS, "No token is left after logit bias and masks; allow at least one id.");
+    return specc_error(SPECC_E_NUMERICS, "no token is left after logit bias and masks; allow at least one id");
   return SPECC_OK;
 }
 
@@ -123,16 +123,25 @@ static void sort_candidates(const double *v, int32_t *order, int32_t n) {
   }
 }
 
+static uint32_t bucket_of(double weight) { return (uint32_t)(bits_of(weight) >> 48); }
+
+/* Buckets are zero between calls: few ids clean up behind themselves, many take it all. */
+static void clear_buckets(workspace *w, const double *v, int32_t n) {
+  if (n < BUCKETS / 8) {
+    for (int32_t i = 0; i < n; i++) { w->bucket_count[bucket_of(v[i])] = 0; w->bucket_mass[bucket_of(v[i])] = 0; }
+    return;
+  }
+  memset(w->bucket_count, 0, BUCKETS * sizeof *w->bucket_count);
+  memset(w->bucket_mass, 0, BUCKETS * sizeof *w->bucket_mass);
+}
+
 /* Ids that top_k or top_p may keep, a superset found by bucket without a full sort. Returns how many. */
 static int32_t candidates(workspace *w, const specc_options *o, const double *v, int32_t n) {
   double wanted = o->top_p < 1 ? o->top_p * total(v, n) * (1 + 1e-9) : INFINITY, mass = 0;
   int32_t enough = o->top_k ? o->top_k : n, count = 0, found = 0, limit = BUCKETS;
-  memset(w->bucket_count, 0, BUCKETS * sizeof *w->bucket_count);
-  memset(w->bucket_mass, 0, BUCKETS * sizeof *w->bucket_mass);
   for (int32_t i = 0; i < n; i++) {
-    uint32_t b = (uint32_t)(bits_of(v[i]) >> 48);
-    w->bucket_count[b]++;
-    w->bucket_mass[b] += v[i];
+    w->bucket_count[bucket_of(v[i])]++;
+    w->bucket_mass[bucket_of(v[i])] += v[i];
   }
   while (limit > 0 && count < enough && (o->top_k || mass < wanted)) {
     limit--;
@@ -140,7 +149,8 @@ static int32_t candidates(workspace *w, const specc_options *o, const double *v,
     mass += w->bucket_mass[limit];
   }
   for (int32_t i = 0; i < n; i++)
-    if ((int32_t)(bits_of(v[i]) >> 48) >= limit && v[i] > 0) w->order[found++] = i;
+    if ((int32_t)bucket_of(v[i]) >= limit && v[i] > 0) w->order[found++] = i;
+  clear_buckets(w, v, n);
   return found;
 }
 
@@ -195,7 +205,7 @@ int specc_distribution(const specc_options *options, const float *logits, int32_
                        const int32_t *history, int32_t n_history, int32_t n_prompt, double *p) {
   workspace w;
   if (!options || !logits || !p || n_ids < 1 || n_logits < 1)
-    return specc_error(SPECC_E_ARGUMENT, "specc_distribution needs options, logits, p, and at least one id.");
+    return specc_error(SPECC_E_ARGUMENT, "specc_distribution needs options, logits, p, and at least one id");
   int code = workspace_create(&w, n_ids);
   if (code) return code;
   uint64_t mode = enter_arithmetic();

@@ -13,7 +13,7 @@ typedef struct draft_state {
 static int draft_open(void *self, void **out) {
   const specc_backend *engine = self;
   draft_state *d = calloc(1, sizeof *d);
-  if (!d) return specc_error(SPECC_E_MEMORY, "No memory for a draft cache.");
+  if (!d) return specc_error(SPECC_E_MEMORY, "no memory for a draft cache");
   d->engine = engine;
   int code = engine->open(engine->self, &d->cache, &d->io);
   if (code) { free(d); return code; }
@@ -98,9 +98,9 @@ static void draft_release(void *self) {
 
 int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter) {
   if (!engine || !drafter || !engine->open || !engine->run || !engine->close || engine->n_widths < 1)
-    return specc_error(SPECC_E_ARGUMENT, "A model drafter needs an engine with open, run, close and at least one width.");
+    return specc_error(SPECC_E_ARGUMENT, "a model drafter needs an engine with open, run, close and at least one width");
   specc_backend *own = malloc(sizeof *own);
-  if (!own) return specc_error(SPECC_E_MEMORY, "No memory for a drafter.");
+  if (!own) return specc_error(SPECC_E_MEMORY, "no memory for a drafter");
   *own = *engine;
   *drafter = (specc_drafter){"model", own, draft_open, draft_propose, draft_commit, draft_close, draft_release};
   return SPECC_OK;

@@ -31,9 +31,9 @@ static int ngram_propose(void *state, const specc_draft_context *c, specc_propos
 
 int specc_ngram_drafter(int32_t min_match, int32_t max_match, specc_drafter *drafter) {
   if (!drafter || min_match < 1 || max_match < min_match)
-    return specc_error(SPECC_E_ARGUMENT, "n-gram lookup matches %d to %d tokens; give 1 <= min_match <= max_match.", min_match, max_match);
+    return specc_error(SPECC_E_ARGUMENT, "n-gram lookup matches %d to %d tokens; give 1 <= min_match <= max_match", min_match, max_match);
   ngram *g = malloc(sizeof *g);
-  if (!g) return specc_error(SPECC_E_MEMORY, "No memory for a drafter.");
+  if (!g) return specc_error(SPECC_E_MEMORY, "no memory for a drafter");
   *g = (ngram){min_match, max_match};
   *drafter = (specc_drafter){"ngram", g, ngram_open, ngram_propose, ngram_commit, ngram_close, free};
   return SPECC_OK;

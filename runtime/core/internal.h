@@ -39,6 +39,8 @@ int specc_error(int code, const char *format, ...) __attribute__((format(printf,
   X(split_text)            /* each token is decoded alone (R24) */ \
   X(first_eos_only)        /* a list of end tokens is cut to its first (R25) */ \
   X(ignore_cancel)         /* the cancel flag is stored and never read (R54) */ \
+  X(empty_prompt)          /* a prompt of no tokens reaches the loop (R55) */ \
+  X(prompt_limit)          /* the longest prompt is counted in cache slots, not in the context (R56) */ \
   X(numerics_unchecked)    /* the judge of widths passes every row (R01) */
 #define SPECC_FAULT_ENUM(name) SPECC_FAULT_##name,
 enum specc_fault_id { SPECC_FAULT_none, SPECC_FAULTS(SPECC_FAULT_ENUM) SPECC_FAULT_count };

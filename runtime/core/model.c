@@ -3,25 +3,25 @@
 
 static int refuse(const specc_model_parts *p) {
 #define REFUSE(condition, ...) do { if (condition) return specc_error(SPECC_E_ARGUMENT, __VA_ARGS__); } while (0)
-  REFUSE(!p || !p->target || !p->target->open || !p->target->run || !p->target->close, "A model needs a target backend with open, run and close.");
+  REFUSE(!p || !p->target || !p->target->open || !p->target->run || !p->target->close, "a model needs a target backend with open, run and close");
   const specc_backend *t = p->target;
-  REFUSE(p->n_ids < 1, "n_ids is %d; a model needs at least one id.", p->n_ids);
-  REFUSE(t->vocab < 1, "The target has %d logits; it needs at least one.", t->vocab);
-  REFUSE(p->k_max < 1 || p->k_max > SPECC_MAX_K, "k_max is %d; give 1 to %d.", p->k_max, SPECC_MAX_K);
-  REFUSE(p->context < 2, "The context is %d tokens; give at least 2.", p->context);
-  REFUSE(t->n_widths < 1 || t->n_widths > SPECC_MAX_WIDTHS, "The target lists %d widths; give 1 to %d.", t->n_widths, SPECC_MAX_WIDTHS);
+  REFUSE(p->n_ids < 1, "n_ids is %d; a model needs at least one id", p->n_ids);
+  REFUSE(t->vocab < 1, "the target has %d logits; it needs at least one", t->vocab);
+  REFUSE(p->k_max < 1 || p->k_max > SPECC_MAX_K, "k_max is %d; give 1 to %d", p->k_max, SPECC_MAX_K);
+  REFUSE(p->context < 2, "the context is %d tokens; give at least 2", p->context);
+  REFUSE(t->n_widths < 1 || t->n_widths > SPECC_MAX_WIDTHS, "the target lists %d widths; give 1 to %d", t->n_widths, SPECC_MAX_WIDTHS);
   for (int32_t i = 0; i < t->n_widths; i++)
-    REFUSE(t->widths[i] < 1 || (i && t->widths[i] <= t->widths[i - 1]), "The target's widths must rise from 1; place %d is %d.", i, t->widths[i]);
-  REFUSE(t->capacity < p->context + t->widths[t->n_widths - 1], "The cache holds %d entries; a context of %d at width %d needs %d.", t->capacity,
+    REFUSE(t->widths[i] < 1 || (i && t->widths[i] <= t->widths[i - 1]), "the target's widths must rise from 1; place %d is %d", i, t->widths[i]);
+  REFUSE(t->capacity < p->context + t->widths[t->n_widths - 1], "the cache holds %d entries; a context of %d at width %d needs %d", t->capacity,
          p->context, t->widths[t->n_widths - 1], p->context + t->widths[t->n_widths - 1]);
-  REFUSE(p->n_eos < 0 || (p->n_eos && !p->eos), "%d end tokens were announced and none given.", p->n_eos);
+  REFUSE(p->n_eos < 0 || (p->n_eos && !p->eos), "%d end tokens were announced and none given", p->n_eos);
   for (int32_t i = 0; i < p->n_eos; i++)
-    REFUSE(p->eos[i] < 0 || p->eos[i] >= p->n_ids, "End token %d is out of range; ids are 0 to %d.", p->eos[i], p->n_ids - 1);
-  REFUSE((p->bytes != NULL) != (p->offsets != NULL), "bytes and offsets go together; give both or neither.");
+    REFUSE(p->eos[i] < 0 || p->eos[i] >= p->n_ids, "end token %d is out of range; ids are 0 to %d", p->eos[i], p->n_ids - 1);
+  REFUSE((p->bytes != NULL) != (p->offsets != NULL), "bytes and offsets go together; give both or neither");
   for (int32_t i = 0; p->bytes && i < p->n_ids; i++)
-    REFUSE(p->offsets[i + 1] < p->offsets[i], "The offsets of the id texts fall at id %d.", i);
+    REFUSE(p->offsets[i + 1] < p->offsets[i], "the offsets of the id texts fall at id %d", i);
   REFUSE(p->drafter && (!p->drafter->name || !p->drafter->open || !p->drafter->propose || !p->drafter->commit || !p->drafter->close),
-         "A drafter needs a name, open, propose, commit and close.");
+         "a drafter needs a name, open, propose, commit and close");
 #undef REFUSE
   return SPECC_OK;
 }
@@ -56,12 +56,12 @@ static void first_certificate(const specc_model *m, int exact, specc_certificate
 }
 
 int specc_model_create(const specc_model_parts *p, specc_model **out) {
-  if (!out) return specc_error(SPECC_E_ARGUMENT, "specc_model_create needs a place for the model.");
+  if (!out) return specc_error(SPECC_E_ARGUMENT, "specc_model_create needs a place for the model");
   *out = NULL;
   int code = refuse(p);
   if (code) return code;
   specc_model *m = calloc(1, sizeof *m);
-  if (!m) return specc_error(SPECC_E_MEMORY, "No memory for a model.");
+  if (!m) return specc_error(SPECC_E_MEMORY, "no memory for a model");
   m->n_ids = p->n_ids;
   m->context = p->context;
   m->k_max = p->k_max;
@@ -71,7 +71,7 @@ int specc_model_create(const specc_model_parts *p, specc_model **out) {
   code = copy_texts(m, p);
   if (code || !m->eos) {                                       /* the engines stay the caller's */
     specc_model_free(m);
-    return specc_error(SPECC_E_MEMORY, "No memory for the texts of %d ids.", p->n_ids);
+    return specc_error(SPECC_E_MEMORY, "no memory for the texts of %d ids", p->n_ids);
   }
   m->target = *p->target;
   m->chunk = m->target.widths[m->target.n_widths - 1];
@@ -99,11 +99,11 @@ static int32_t class_of(const specc_certificate *c, int32_t width) {
 }
 
 int specc_model_certify(specc_model *m, const specc_certificate *c) {
-  if (!m || !c) return specc_error(SPECC_E_ARGUMENT, "specc_model_certify needs a model and a certificate.");
+  if (!m || !c) return specc_error(SPECC_E_ARGUMENT, "specc_model_certify needs a model and a certificate");
   bool same = c->n_widths == m->target.n_widths && !memcmp(c->widths, m->target.widths, (size_t)c->n_widths * sizeof *c->widths);
   int32_t law = same ? class_of(c, c->law_width) : -1;
   if (!same || (c->kind == SPECC_CERT_BIT_EXACT && law < 0))
-    return specc_error(SPECC_E_ARGUMENT, "The certificate lists other widths than the engine; run specc gate on this bundle.");
+    return specc_error(SPECC_E_ARGUMENT, "the certificate lists other widths than the engine; run specc gate on this bundle");
   m->certificate = *c;
   m->law_width = c->kind == SPECC_CERT_NONE ? m->target.widths[0] : c->law_width;
   m->prefill_in_class = c->kind == SPECC_CERT_BIT_EXACT && class_of(c, m->chunk) == law;
@@ -118,7 +118,7 @@ int specc_model_certify(specc_model *m, const specc_certificate *c) {
 }
 
 int specc_model_info_get(const specc_model *m, specc_model_info *info) {
-  if (!m || !info) return specc_error(SPECC_E_ARGUMENT, "specc_model_info_get needs a model and a place for the answer.");
+  if (!m || !info) return specc_error(SPECC_E_ARGUMENT, "specc_model_info_get needs a model and a place for the answer");
   *info = (specc_model_info){
     .n_ids = m->n_ids, .vocab = m->target.vocab, .context = m->context, .capacity = m->target.capacity, .k_max = m->k_max,
     .chunk = m->chunk, .threads = m->threads, .n_eos = m->n_eos, .enabled = !m->reasons, .reasons = m->reasons,

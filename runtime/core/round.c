@@ -22,11 +22,11 @@ static int32_t lookahead(const specc_session *s) {
 }
 
 static int check_proposal(const specc_session *s, const specc_proposal *d, int32_t k) {
-  if (d->n < 0 || d->n > k) return specc_error(SPECC_E_DRAFT, "The drafter %s proposed %d tokens where at most %d were asked for.", s->model->drafter.name, d->n, k);
+  if (d->n < 0 || d->n > k) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed %d tokens where at most %d were asked for", s->model->drafter.name, d->n, k);
   for (int32_t i = 0; i < d->n; i++) {
-    if (d->parent[i] != i - 1) return specc_error(SPECC_E_DRAFT, "The drafter %s proposed a tree (node %d has parent %d); only chains have a rule with a proof yet.", s->model->drafter.name, i, d->parent[i]);
-    if (d->token[i] < 0 || d->token[i] >= s->model->n_ids) return specc_error(SPECC_E_DRAFT, "The drafter %s proposed id %d; ids are 0 to %d.", s->model->drafter.name, d->token[i], s->model->n_ids - 1);
-    if (d->q[i] && !(d->q[i][d->token[i]] > 0 && d->q[i][d->token[i]] <= 1.0000001)) return specc_error(SPECC_E_DRAFT, "The drafter %s gives its own token %d the probability %g.", s->model->drafter.name, d->token[i], d->q[i][d->token[i]]);
+    if (d->parent[i] != i - 1) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed a tree (node %d has parent %d); only chains have a rule with a proof yet", s->model->drafter.name, i, d->parent[i]);
+    if (d->token[i] < 0 || d->token[i] >= s->model->n_ids) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed id %d; ids are 0 to %d", s->model->drafter.name, d->token[i], s->model->n_ids - 1);
+    if (d->q[i] && !(d->q[i][d->token[i]] > 0 && d->q[i][d->token[i]] <= 1.0000001)) return specc_error(SPECC_E_DRAFT, "the drafter %s gives its own token %d the probability %g", s->model->drafter.name, d->token[i], d->q[i][d->token[i]]);
   }
   return SPECC_OK;
 }
@@ -111,7 +111,7 @@ int session_verify(specc_session *s) {
   const specc_model *m = s->model;
   int32_t n = s->proposal.n, rows = n ? m->verify_width[n] : m->law_width;
   if (!SPECC_FAULT(stale_entries) && !SPECC_FAULT(no_clamp) && s->length != s->n_tokens - 1)
-    return specc_error(SPECC_E_ENGINE, "The cache holds %d entries before a round at %d tokens; this is a fault of the library, please report it.", s->length, s->n_tokens);
+    return specc_error(SPECC_E_ENGINE, "the cache holds %d entries before a round at %d tokens; this is a fault of the library, please report it", s->length, s->n_tokens);
   fill_rows(s, rows);
   double begin = specc_now();
   int code = m->target.run(s->cache, rows, rows);
@@ -132,7 +132,7 @@ int session_verify(specc_session *s) {
 /* ------------------------------------------------------------------ the draft's side of the same function */
 int specc_draft_draw(specc_sampler *sampler, const float *logits, int32_t n_logits, int32_t depth, double *q, int32_t *token) {
   if (!sampler || !logits || !q || !token || depth < 0 || depth >= SPECC_MAX_K)
-    return specc_error(SPECC_E_ARGUMENT, "specc_draft_draw needs the context's sampler, logits, q, token, and a depth of 0 to %d.", SPECC_MAX_K - 1);
+    return specc_error(SPECC_E_ARGUMENT, "specc_draft_draw needs the context's sampler, logits, q, token, and a depth of 0 to %d", SPECC_MAX_K - 1);
   specc_session *s = (specc_session *)sampler->session;
   row r = session_row(s, logits, n_logits, depth);
   int code = distribution(&s->work, &s->request.options, &r, q);

@@ -3,10 +3,10 @@
 #include "arithmetic.h"
 
 int specc_session_create(specc_model *m, specc_session **out) {
-  if (!m || !out) return specc_error(SPECC_E_ARGUMENT, "specc_session_create needs a model and a place for the session.");
+  if (!m || !out) return specc_error(SPECC_E_ARGUMENT, "specc_session_create needs a model and a place for the session");
   specc_session *s = calloc(1, sizeof *s);
   *out = NULL;
-  if (!s) return specc_error(SPECC_E_MEMORY, "No memory for a session.");
+  if (!s) return specc_error(SPECC_E_MEMORY, "no memory for a session");
   s->model = m;
   s->sampler.session = s;
   atomic_flag_clear(&s->busy);
@@ -19,7 +19,7 @@ int specc_session_create(specc_model *m, specc_session **out) {
   s->text.capacity = (size_t)m->max_token_bytes * room;
   s->text.bytes = malloc(s->text.capacity + 1);
   s->text.shown_text = malloc(3 * s->text.capacity + 4);
-  int code = specc_error(SPECC_E_MEMORY, "No memory for a session over %d ids and %d tokens of context.", m->n_ids, m->context);
+  int code = specc_error(SPECC_E_MEMORY, "no memory for a session over %d ids and %d tokens of context", m->n_ids, m->context);
   if (s->bias_ids && s->bias_values && s->tokens && s->p && s->q && s->text.bytes && s->text.shown_text)
     code = workspace_create(&s->work, m->n_ids);
   if (!code) code = m->target.open(m->target.self, &s->cache, &s->io);
@@ -66,10 +66,10 @@ static int start(specc_session *s, const specc_request *r, const int32_t *ids, i
 
 static bool enter(specc_session *s) { return !atomic_flag_test_and_set(&s->busy); }
 static void leave(specc_session *s) { atomic_flag_clear(&s->busy); }
-static int busy(void) { return specc_error(SPECC_E_BUSY, "The session is in use by another thread; give each thread a session of its own."); }
+static int busy(void) { return specc_error(SPECC_E_BUSY, "the session is in use by another thread; give each thread a session of its own"); }
 
 int specc_session_start(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
-  if (!s) return specc_error(SPECC_E_ARGUMENT, "No session was given.");
+  if (!s) return specc_error(SPECC_E_ARGUMENT, "no session was given");
   if (!enter(s)) return busy();
   s->phase = PHASE_IDLE;
   int code = start(s, r, ids, n);
@@ -133,7 +133,7 @@ static int step(specc_session *s, specc_event *e) {
   e->text = "";
   e->tokens = e->drafted = s->drafted;
   if (s->phase == PHASE_IDLE || s->phase == PHASE_DONE)
-    return specc_error(SPECC_E_ARGUMENT, "The session has nothing under way; call specc_session_start first.");
+    return specc_error(SPECC_E_ARGUMENT, "the session has nothing under way; call specc_session_start first");
   if (session_cancelled(s)) {
     finish(s, e, SPECC_FINISH_CANCELLED);
   } else if (s->phase == PHASE_PREFILL) {
@@ -148,7 +148,7 @@ static int step(specc_session *s, specc_event *e) {
 }
 
 int specc_session_step(specc_session *s, specc_event *e) {
-  if (!s || !e) return specc_error(SPECC_E_ARGUMENT, "specc_session_step needs a session and an event.");
+  if (!s || !e) return specc_error(SPECC_E_ARGUMENT, "specc_session_step needs a session and an event");
   if (!enter(s)) return busy();
   uint64_t mode = enter_arithmetic();
   int code = step(s, e);
@@ -176,7 +176,7 @@ const int32_t *specc_session_tokens(const specc_session *s, int32_t *n_prompt, i
 uint64_t specc_session_seed(const specc_session *s) { return s ? s->noise.seed : 0; }
 
 int specc_session_stats(const specc_session *s, specc_stats *stats) {
-  if (!s || !stats) return specc_error(SPECC_E_ARGUMENT, "specc_session_stats needs a session and a place for the numbers.");
+  if (!s || !stats) return specc_error(SPECC_E_ARGUMENT, "specc_session_stats needs a session and a place for the numbers");
   *stats = s->stats;
   stats->target_length = s->length;
   return SPECC_OK;

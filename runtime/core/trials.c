@@ -20,7 +20,7 @@ static int record_round(specc_session *s, int32_t *out) {
 
 int specc_trials(specc_session *s, const specc_request *request, const int32_t *ids, int32_t n, int32_t rounds, int64_t n_trials, int32_t *out) {
   if (!s || !request || !out || rounds < 1 || n_trials < 0)
-    return specc_error(SPECC_E_ARGUMENT, "specc_trials needs a session, a request, a place for the records, and at least one round.");
+    return specc_error(SPECC_E_ARGUMENT, "specc_trials needs a session, a request, a place for the records, and at least one round");
   specc_request r = *request;
   size_t width = (size_t)(2 * s->model->k_max + 3);
   r.seeded = 1;

@@ -66,12 +66,11 @@ static void finish_group(const job *j, const float *sums, int row, int at) {
   const product *p = j->p;
   int n = p->kept - at < GROUP ? p->kept - at : GROUP;
   size_t to = (size_t)row * (size_t)p->kept + (size_t)at;
-  for (int i = 0; i < n; i++) {
-    float v = sums[i];
-    if (p->bias) v += p->bias[at + i];
-    if (j->residual) v += j->residual[to + (size_t)i];
-    j->y[to + (size_t)i] = v;
-  }
+  float v[GROUP];
+  memcpy(v, sums, sizeof v);
+  if (p->bias) for (int i = 0; i < n; i++) v[i] += p->bias[at + i];
+  if (j->residual) for (int i = 0; i < n; i++) v[i] += j->residual[to + (size_t)i];
+  memcpy(j->y + to, v, (size_t)n * sizeof *v);
 }
 
 enum { TILE_ROWS = 32 };

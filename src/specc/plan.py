@@ -13,6 +13,7 @@ from specc.recipe import Scheme as Scheme
 from specc.targets import Hardware
 
 CHUNK = 64
+KERNEL_BLOCK = 32
 AUTO_K = {"ngram": 4, "model": 4, "early-exit": 4, "none": 4}
 NORM_BYTES = 4
 ENGINE_OVERHEAD = 48 << 20
@@ -127,13 +128,30 @@ def make_plan(recipe: Recipe, hardware: Hardware, target: ModelSpec, draft: Mode
     """
     k = recipe.k or AUTO_K[recipe.draft.kind]
     check_context(recipe, k, target)
-    engine = plan_engine("target", target, recipe.scheme, target.layers, recipe.context, k, hardware.dialect, None)
-    drafter = plan_draft(recipe, k, hardware, target, draft)
+    dialect = plan_dialect(recipe, hardware)
+    engine = plan_engine("target", target, recipe.scheme, target.layers, recipe.context, k, dialect, None)
+    drafter = plan_draft(recipe, k, hardware, dialect, target, draft)
     memory = plan_memory(engine, drafter)
     timing = plan_time(engine, drafter, k, hardware.bandwidth_gb_s)
     threads = recipe.threads or hardware.threads
     digest = plan_digest(recipe, hardware, k, threads, engine, drafter)
     return Plan(recipe, hardware, k, recipe.context, engine.chunk, threads, engine, drafter, memory, timing, digest)
+
+
+def has_kernels(scheme: Scheme) -> bool:
+    """Whether our own CPU operators have products for a scheme: 4 or 8 bits in blocks of 32."""
+    return scheme.layers in ("w4", "w8") and scheme.head in ("w4", "w8") and scheme.block == KERNEL_BLOCK
+
+
+def plan_dialect(recipe: Recipe, hardware: Hardware) -> str:
+    """The target's operators; raises RecipeError where the recipe names ones that lack its scheme."""
+    if recipe.dialect == "specc-cpu" and not has_kernels(recipe.scheme):
+        scheme = f"layers {recipe.scheme.layers}, head {recipe.scheme.head}, block {recipe.scheme.block}"
+        allowed = "specc-cpu has w4 and w8 in blocks of 32; use dialect ort or auto"
+        raise RecipeError(recipe.file, recipe.line("dialect"), f"dialect is specc-cpu and the scheme {scheme}", allowed)
+    if recipe.dialect == "auto":
+        return hardware.dialect if has_kernels(recipe.scheme) else "ort"
+    return recipe.dialect
 
 
 def check_context(recipe: Recipe, k: int, spec: ModelSpec) -> None:
@@ -144,19 +162,20 @@ def check_context(recipe: Recipe, k: int, spec: ModelSpec) -> None:
 
 
 def plan_draft(
-    recipe: Recipe, k: int, hardware: Hardware, target: ModelSpec, draft: ModelSpec | None
+    recipe: Recipe, k: int, hardware: Hardware, dialect: str, target: ModelSpec, draft: ModelSpec | None
 ) -> EnginePlan | None:
-    """The draft's engine, None for drafters without a graph."""
+    """The draft's engine, None for drafters without a graph; early exit shares the target's weights and dialect."""
     if recipe.draft.kind == "early-exit":
         layers = early_exit_layers(recipe, target)
-        return plan_engine("draft", target, recipe.scheme, layers, recipe.context, k, hardware.dialect, "target")
+        return plan_engine("draft", target, recipe.scheme, layers, recipe.context, k, dialect, "target")
     if recipe.draft.kind != "model":
         return None
     if draft is None:
         raise InputError(f"{recipe.file}: a plan with a draft model needs the draft's checkpoint")
     check_draft_context(recipe, draft)
     scheme = recipe.draft.scheme or recipe.scheme
-    return plan_engine("draft", draft, scheme, draft.layers, recipe.context, k, hardware.dialect, None)
+    own = hardware.dialect if has_kernels(scheme) and recipe.dialect != "ort" else "ort"
+    return plan_engine("draft", draft, scheme, draft.layers, recipe.context, k, own, None)
 
 
 def early_exit_layers(recipe: Recipe, target: ModelSpec) -> int:

@@ -15,6 +15,7 @@ HEAD_SCHEMES = ("fp32", "w8", "w4", "dynamic-int8")
 BLOCKS = (16, 32, 64, 128, 256)
 DRAFT_KINDS = ("ngram", "model", "early-exit", "none")
 TEMPLATES = ("chat", "none")
+DIALECTS = ("auto", "specc-cpu", "ort")
 OPTIONS = (
     "temperature",
     "top_p",
@@ -98,6 +99,8 @@ class Recipe:
     certify: tuple[str, ...]
     gate: GateLimits
     hardware: str
+    dialect: str
+    """Operators of the graphs; "auto": the hardware's own where they have the scheme."""
     threads: int
     prompt_template: str
     lines: dict[str, int] = field(compare=False, repr=False)
@@ -124,7 +127,7 @@ def load_recipe(path: str | Path) -> Recipe:
     root = read_table(Path(path))
     root.only(
         "name", "target", "draft", "k", "context", "scheme", "calibration", "sampling", "certify", "gate",
-        "hardware", "threads", "prompt_template",
+        "hardware", "dialect", "threads", "prompt_template",
     )  # fmt: skip
     k = read_k(root)
     return Recipe(
@@ -141,6 +144,7 @@ def load_recipe(path: str | Path) -> Recipe:
         certify=root.choices("certify", OPTIONS, ("temperature", "top_p", "top_k", "min_p")),
         gate=read_gate(root.table("gate")),
         hardware=root.text("hardware", "cpu-x86"),
+        dialect=root.choice("dialect", DIALECTS, "auto"),
         threads=root.integer("threads", 0, 0, 1024),
         prompt_template=root.choice("prompt_template", TEMPLATES, "chat"),
         lines=root.all_lines(),

@@ -1,12 +1,13 @@
 """The equality judge: on the built engine, greedy and coupled text must be the same ids with speculation on and off.
 
 It counts only if speculation had something to do: a drafter right for exactly j tokens (j = 0..K in turn) and a random
-one go through every accepted length; the bundle's own drafter comes as it is.
+one go through every accepted length; the bundle's own drafter comes as it is. Plain text is generated once.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ MODES: dict[str, dict[str, Any]] = {
     "coupled T=0.8": {"temperature": 0.8, "rule": "coupled"},
 }
 Progress = Callable[[int, int], Any]
+Texts = dict[tuple[str, int], tuple[int, ...]]  # plain output by mode and number of the prompt
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,16 @@ class Work:
 
 
 class Scripted(Drafter):
-    """Proposes the true continuation for j tokens, then a wrong one; j goes 0 to K and again from round to round."""
+    """Proposes the true continuation for j tokens, then a wrong one; j rises by one a round, modulo K + 1."""
 
     name = "scripted"
 
     def __init__(self) -> None:
-        self.truth: tuple[int, ...] = ()       # prompt and plain output
-        self.rounds = 0
+        self.begin((), 0)
+
+    def begin(self, truth: tuple[int, ...], first: int) -> None:
+        """Before a generation: truth is prompt and plain output, first the j of its first round."""
+        self.truth, self.rounds = truth, first
 
     def propose(self, state: Any, context: DraftContext) -> Sequence[Node | int]:
         """At most k tokens of the script."""
@@ -70,26 +75,44 @@ def make_work(tokens: Sequence[int], context: int, seed: int, prompts: int = 4, 
     return Work(tuple(chosen), new_tokens, seed)
 
 
-def judge(session: Session, work: Work, name: str, script: Scripted | None = None,
-          every_length: int = 0) -> Iterator[Check]:
-    """Token for token on against off in each mode; `every_length`: K up to which all accepted lengths must occur."""
-    lengths = [0] * 17
+def plain_texts(session: Session, work: Work, tick: Callable[[], Any] = lambda: None) -> Texts:
+    """What must come out, with speculation off."""
+    texts: Texts = {}
+    for mode, options in MODES.items():
+        for i, prompt in enumerate(work.prompts):
+            texts[mode, i] = generate(session, prompt, work, options, False)
+            tick()
+    return texts
+
+
+def judge(session: Session, work: Work, name: str, plain: Texts, script: Scripted | None = None,
+          tick: Callable[[], Any] = lambda: None) -> Iterator[Check]:
+    """Token for token on against off in each mode."""
     for mode, options in MODES.items():
         different, proposing, rounds = 0, 0, 0
-        for prompt in work.prompts:
-            plain = generate(session, prompt, work, options, False)
+        for i, prompt in enumerate(work.prompts):
             if script is not None:
-                script.truth = (*prompt, *plain)
-            different += differing(plain, generate(session, prompt, work, options, True))
+                script.begin((*prompt, *plain[mode, i]), i)
+            different += differing(plain[mode, i], generate(session, prompt, work, options, True))
             stats = session.stats
             proposing, rounds = proposing + stats["rounds_proposing"], rounds + stats["rounds"]
-            lengths = [a + b for a, b in zip(lengths, stats["accepted_length"], strict=True)]
+            tick()
         label = f"equality: {name}, {mode}, {proposing} of {rounds} rounds proposing"
         yield Check(label, 0.0, float(different), different == 0, work.seed)
-    if every_length:
-        missing = sum(count == 0 for count in lengths[: every_length + 1])
-        label = f"equality: {name}, accepted lengths 0..{every_length} that never occur"
-        yield Check(label, 0.0, float(missing), missing == 0)
+
+
+def judge_lengths(session: Session, work: Work, script: Scripted, k: int) -> Check:
+    """Every accepted length 0..K occurs, each in a generation of its own whose first round is right for j of K."""
+    missing, short = 0, replace(work, new_tokens=k + 1)
+    for j in range(k + 1):
+        prompt = work.prompts[j % len(work.prompts)][:1]
+        for options in MODES.values():
+            plain = generate(session, prompt, short, options, False)
+            script.begin((*prompt, *plain), j)
+            same = generate(session, prompt, short, options, True) == plain
+            missing += not same or not session.stats["accepted_length"][j]
+    label = f"equality: {script.name}, accepted lengths 0..{k} that never occur"
+    return Check(label, 0.0, float(missing), missing == 0, work.seed)
 
 
 def generate(session: Session, prompt: Sequence[int], work: Work, options: dict[str, Any], on: bool) -> tuple[int, ...]:
@@ -104,28 +127,33 @@ def differing(a: Sequence[int], b: Sequence[int]) -> int:
     return sum(x != y for x, y in zip(a, b, strict=False)) + abs(len(a) - len(b))
 
 
-def judge_bundle(model: Model, work: Work, progress: Progress | None = None) -> list[Check]:
-    """The bundle's own drafter."""
+def judge_bundle(model: Model, engine: Ort | None, certificate: Certificate, work: Work,
+                 progress: Progress) -> list[Check]:
+    """The bundle's own drafter, then a scripted and a random one over the same engine under the same certificate."""
+    total, done = (4 if engine else 2) * len(MODES) * len(work.prompts), count()
+
+    def tick() -> None:
+        progress(next(done) + 1, total)
+
     with model.session() as session:
-        checks = list(judge(session, work, model.info.drafter))
-    if progress is not None:
-        progress(1, 3)
+        plain = plain_texts(session, work, tick)
+        checks = list(judge(session, work, model.info.drafter, plain, None, tick))
+    for drafter in (Scripted(), Random()) if engine else ():
+        checks += judge_drafter(engine, drafter, model, certificate, work, plain, tick)
     return checks
 
 
-def judge_drafters(engine: Ort, certificate: Certificate, n_ids: int, context: int, k: int, work: Work,
-                   progress: Progress | None = None) -> list[Check]:
-    """Scripted and random drafters over the bundle's engine, under the certificate just measured."""
-    checks: list[Check] = []
-    for step, drafter in enumerate((Scripted(), Random())):
-        with Model.from_parts(engine, drafter, n_ids=n_ids, context=context, k_max=k) as model:
-            model.apply(certificate)
-            script = drafter if isinstance(drafter, Scripted) else None
-            with model.session() as session:
-                checks += judge(session, work, drafter.name, script, k if script else 0)
-        if progress is not None:
-            progress(step + 2, 3)
-    return checks
+def judge_drafter(engine: Any, drafter: Scripted | Random, model: Model, certificate: Certificate, work: Work,
+                  plain: Texts, tick: Callable[[], Any]) -> list[Check]:
+    """Another drafter in the place of the model's own."""
+    info = model.info
+    script = drafter if isinstance(drafter, Scripted) else None
+    parts: dict[str, Any] = {"n_ids": info.n_ids, "context": info.context, "k_max": info.k_max}
+    with Model.from_parts(engine, drafter, **parts) as other:
+        other.apply(certificate)
+        with other.session() as session:
+            checks = list(judge(session, work, drafter.name, plain, script, tick))
+            return checks if script is None else [*checks, judge_lengths(session, work, script, info.k_max)]
 
 
 def engine_of(folder: Path, manifest: dict[str, Any], threads: int, library: Path | None) -> Ort | None:

@@ -14,12 +14,14 @@ import numpy as np
 
 from specc.errors import InputError
 from specc.gate import certificate as certify_judge
-from specc.gate import equality, law, speed, stats
+from specc.gate import equality, law, speed, stats, twosample
 from specc.gate.checks import Check
-from specc.runtime import Certificate, Model, device, engine_library
+from specc.runtime import Certificate, Model, controls, device, engine_library, library
 
 Progress = Callable[[str, int, int], Any]      # stage, done, total
-TRIALS = 40000
+TESTS = 600                                    # p-values of the gate's own law tests, rounded up
+INVARIANT = ("specc-cpu",)                     # dialects whose rows do not depend on the width
+CONTROLS_LIBRARY = "libspecc_controls.so"
 
 
 @dataclass(frozen=True)
@@ -50,84 +52,120 @@ class Opened:
     threads: int
 
 
-def judge(folder: str | Path, *, trials: int | None = None, seed: int = 0, threads: int = 0,
+@dataclass(frozen=True)
+class Laws:
+    """The law judge's part: it knows no bundle, only the library."""
+
+    checks: tuple[Check, ...]
+    report: dict[str, Any]
+
+
+def judge(folder: str | Path, *, trials: int | None = None, seed: int = 0, threads: int | Sequence[int] = 0,
           certificates: str | Path | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """run_gate as JSON."""
     return run_gate(folder, trials=trials, seed=seed, threads=threads, certificates_out=certificates,
                     progress=progress).as_dict()
 
 
-def run_gate(folder: str | Path, *, trials: int | None = None, seed: int = 0, threads: int = 0,
+def run_gate(folder: str | Path, *, trials: int | None = None, seed: int = 0, threads: int | Sequence[int] = 0,
              certificates_out: str | Path | None = None, progress: Progress | None = None) -> GateResult:
-    """Runs lint (from the manifest), certificate, law, equality and speed; writes the certificate at the end.
+    """Runs lint (from the manifest), law, certificate, equality, two-sample and speed; then writes the certificate.
 
-    trials: rounds of each law test; certificates_out: where the certificate goes, None for the bundle's own folder.
+    trials: rounds of each law test, None for what the stated power needs; threads: 0 for the plan's, or several counts,
+    each of which gets a certificate of its own; certificates_out: where they go, None for the bundle's own folder.
     """
-    folder = Path(folder)
+    folder, progress = Path(folder), progress or (lambda *_: None)
     manifest, tokens = read_manifest(folder), read_calibration(folder)
-    with Model.open(folder, threads=threads) as model:
-        opened = Opened(folder, manifest, tokens, model, threads or int(manifest["plan"]["threads"]))
-        result = judge_opened(opened, trials or TRIALS, seed, progress or (lambda *_: None))
-        out = Path(certificates_out) if certificates_out else folder / "certificates"
-        path = model.save_certificate(result.certificate, out, result.report | {"checks": numbers(result.checks)})
-    return replace(result, path=path)
+    out = Path(certificates_out) if certificates_out else folder / "certificates"
+    laws, results = judge_laws(trials, seed, progress), list[GateResult]()
+    for count in [threads] if isinstance(threads, int) else threads or [0]:
+        with Model.open(folder, threads=count) as model:
+            opened = Opened(folder, manifest, tokens, model, count or int(manifest["plan"]["threads"]))
+            result = judge_opened(opened, laws, seed, progress)
+            path = model.save_certificate(result.certificate, out, result.report | {"checks": numbers(result.checks)})
+        results.append(replace(result, path=path))
+    return results[0] if len(results) == 1 else together(results)
 
 
-def judge_opened(opened: Opened, trials: int, seed: int, progress: Progress) -> GateResult:
-    """All judges; nothing is written."""
-    findings = opened.manifest["lint"]["findings"]
-    checks = [Check("lint: findings at build", 0.0, float(len(findings)), opened.manifest["lint"]["passed"])]
+def judge_laws(trials: int | None, seed: int, progress: Progress) -> Laws:
+    """Laws of the shipped library on table models, and the negative controls where their library is installed."""
+    cases = law.short_grid()
+    trials = trials or law.trials_for(TESTS)
+    checks = law.judge_all(cases, trials, seed, progress=stage(progress, "law"))
+    limits = [check.limit for check in checks if 0 < check.limit < 1]
+    report: dict[str, Any] = {"trials": trials, "tests": len(limits), "family_error": law.FAMILY_ERROR}
+    if limits:
+        report["smallest_tv"] = stats.smallest_tv(trials, 3, min(limits), law.POWER)
+    there = library().path.with_name(CONTROLS_LIBRARY).is_file()
+    report["negative_controls"] = len(law.CONTROLS) if there else f"not run: {CONTROLS_LIBRARY} is not installed"
+    return Laws((*checks, *(law.judge_controls(controls(), seed) if there else ())), report)
+
+
+def judge_opened(opened: Opened, laws: Laws, seed: int, progress: Progress) -> GateResult:
+    """All judges of one engine at one thread count; nothing is written."""
+    findings, passed = opened.manifest["lint"]["findings"], opened.manifest["lint"]["passed"]
     certified = measure(opened, seed, progress)
-    checks += [*certified.checks, certify_judge.sharpness(seed)]
-    checks += law.judge_all(law.short_grid(), trials, seed, progress=stage(progress, "law"))
-    report: dict[str, Any] = {"lint": findings, "seed": seed, "device": device()[0], "law": law_power(checks, trials)}
     certificate = certified.certificate
-    if certified.exact and checks[0].passed and opened.model.info.drafter:
+    checks = [Check("lint: findings at build", 0.0, float(len(findings)), passed), *certified.checks,
+              certify_judge.sharpness(seed), *laws.checks]
+    report: dict[str, Any] = {"lint": findings, "seed": seed, "device": device()[0], "law": laws.report,
+                              "threads": [threads_row(certificate)]}
+    if certified.exact and passed and opened.model.info.drafter:
         opened.model.apply(certificate)
-        checks += judge_equality(opened, certificate, seed, progress)
         classes = speed.prompt_classes(opened.tokens, opened.model.info.context, seed)
+        more, report["two_sample"] = judge_text(opened, certificate, classes["copy"].prompts, seed, progress)
         found = speed.judge(opened.model, certificate, classes, stage(progress, "speed"))
-        checks.append(found.check)
-        report["speed"] = [row.as_dict() for row in found.rows]
+        checks += [*more, found.check]
+        report["speed"] = found.as_dict()
         certificate = replace(certificate, k=found.k, draft_ms=found.draft_ms)
     reasons = reasons_of(checks)
     verdict = "passed" if all(check.passed for check in checks) else "failed"
     return GateResult(verdict, tuple(checks), reasons, replace(certificate, reasons=reasons), Path(), report)
 
 
-def law_power(checks: Sequence[Check], trials: int) -> dict[str, Any]:
-    """What the law tests can see: the total variation of a first token among four that is found 99 times of 100."""
-    limits = [check.limit for check in checks if check.name.startswith("law:") and 0 < check.limit < 1]
-    if not limits:
-        return {"trials": trials}
-    return {"trials": trials, "tests": len(limits), "family_error": law.FAMILY_ERROR,
-            "smallest_tv": stats.smallest_tv(trials, 3, min(limits), 0.99)}
+def together(results: Sequence[GateResult]) -> GateResult:
+    """One answer for several thread counts: the first one's certificate, everybody's checks, and whose bits agree."""
+    rows = [row for result in results for row in result.report["threads"]]
+    checks = [replace(check, name=f"{check.name}, threads {result.certificate.threads}")
+              for result in results for check in result.checks if not check.name.startswith(("law:", "lint:"))]
+    common = [check for check in results[0].checks if check.name.startswith(("law:", "lint:"))]
+    reasons = tuple(dict.fromkeys(reason for result in results for reason in result.reasons))
+    verdict = "passed" if all(result.verdict == "passed" for result in results) else "failed"
+    report = {**results[0].report, "threads": rows, "threads_agree": len({row["law_hash"] for row in rows}) == 1,
+              "certificates": [str(result.path) for result in results]}
+    return replace(results[0], verdict=verdict, checks=(*common, *checks), reasons=reasons, report=report)
+
+
+def threads_row(certificate: Certificate) -> dict[str, Any]:
+    """What a thread count's certificate says; equal hashes: the same bits, so the same text for a seed."""
+    return {"threads": certificate.threads, "kind": certificate.kind, "law_width": certificate.law_width,
+            "law_hash": f"{certificate.law_hash:016x}"}
 
 
 def measure(opened: Opened, seed: int, progress: Progress) -> certify_judge.Certified:
     """The certificate judge on the bundle's target."""
     limit = opened.manifest.get("gate", {}).get("allow_bounded")
-    return certify_judge.certify(opened.model, opened.tokens, seed, limit, progress=stage(progress, "certificate"))
+    invariant = opened.manifest["plan"].get("dialect") in INVARIANT
+    return certify_judge.certify(opened.model, opened.tokens, seed, limit, progress=stage(progress, "certificate"),
+                                 invariant=invariant)
 
 
-def judge_equality(opened: Opened, certificate: Certificate, seed: int, progress: Progress) -> list[Check]:
-    """Equality only holds for bit-exact widths; a bounded bundle has its bound instead."""
-    info = opened.model.info
+def judge_text(opened: Opened, certificate: Certificate, prompts: Sequence[Sequence[int]], seed: int,
+               progress: Progress) -> tuple[list[Check], dict[str, Any]]:
+    """Equality and two-sample tests, which only hold for bit-exact widths; a bounded bundle has its bound instead."""
     if certificate.kind != "bit-exact":
-        return []
-    work = equality.make_work(opened.tokens, info.context, seed)
-    report = stage(progress, "equality")
-    checks = equality.judge_bundle(opened.model, work, report)
+        return [], {}
+    work = equality.make_work(opened.tokens, opened.model.info.context, seed)
     engine = equality.engine_of(opened.folder, opened.manifest, opened.threads, engine_library())
-    if engine is not None:
-        checks += equality.judge_drafters(engine, certificate, info.n_ids, info.context, info.k_max, work, report)
-    return checks
+    checks = equality.judge_bundle(opened.model, engine, certificate, work, stage(progress, "equality"))
+    more, report = twosample.judge(opened.model, certificate, prompts[:2], seed, stage(progress, "two-sample"))
+    return [*checks, *more], report
 
 
 def reasons_of(checks: Sequence[Check]) -> tuple[str, ...]:
     """Reason codes of failed checks: a wrong law or unequal text counts as numerics."""
     failed = {check.name.split(":")[0] for check in checks if not check.passed}
-    named = {"numerics": {"certificate", "law", "equality"}, "lint": {"lint"}, "no-gain": {"speed"}}
+    named = {"numerics": {"certificate", "law", "equality", "two-sample"}, "lint": {"lint"}, "no-gain": {"speed"}}
     return tuple(reason for reason, judges in named.items() if failed & judges)
 
 

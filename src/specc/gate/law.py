@@ -1,7 +1,9 @@
 """The law judge: the shipped runtime on table models whose laws are known exactly.
 
 Rounds come from specc_trials, laws from exact.py over reference.py. Each check is a chi-square test; Bonferroni over
-all checks keeps the chance of a false alarm at FAMILY_ERROR. Trials follow from the smallest difference to be found.
+all checks keeps the chance of a false alarm at FAMILY_ERROR. Trials follow from the smallest difference to be found:
+SMALLEST_TV in the law of a slot's emitted token, with POWER. Negative controls, faults put back by name in the controls
+library, must be found at CONTROL_LIMIT.
 """
 from __future__ import annotations
 
@@ -16,10 +18,18 @@ import numpy.typing as npt
 from specc.gate import exact, reference
 from specc.gate.checks import Check
 from specc.gate.exact import Process, State
-from specc.gate.stats import fit
+from specc.gate.stats import fit, sample_size
 from specc.runtime import Library, Model, ModelDraft, Ngram, Options, Session, Table
 
-FAMILY_ERROR = 1e-4
+FAMILY_ERROR = 9e-5                            # the two-sample judge has the rest of 1e-4
+SMALLEST_TV, POWER = 0.01, 0.99
+CONTROL_LIMIT, CONTROL_TRIALS = 1e-6, 40000
+CONTROLS = {                                   # fault, and the case that must show it
+    "argmax_replacement": "K=4 rejection model T=1",
+    "no_residual": "K=4 rejection model T=1",
+    "bonus_row": "K=4 rejection model T=1",
+    "drop_low_q": "K=4 rejection model T=1",
+}
 PROMPT = (0, 1, 2, 3, 0, 1, 2, 0, 1)           # the n-gram drafter finds 0 1 twice in it
 CONTEXT = 64
 Rounds = npt.NDArray[np.int32]                 # [trials, proposed, accepted, drafted..., emitted...]
@@ -254,7 +264,7 @@ def same_text(case: Case, session: Session, seed: int, generations: int = 10) ->
 
 
 def judge_all(cases: list[Case], trials: int, seed: int, library: Library | None = None,
-              progress: Callable[[int, int], Any] | None = None) -> list[Check]:
+              progress: Callable[[int, int], Any] | None = None, family_error: float = FAMILY_ERROR) -> list[Check]:
     """A Check for each p-value of each case; case number i has seed `seed` + (i << 32)."""
     found: list[tuple[Finding, int]] = []
     for i, case in enumerate(cases):
@@ -262,6 +272,27 @@ def judge_all(cases: list[Case], trials: int, seed: int, library: Library | None
         found += [(finding, case_seed) for finding in judge_case(case, trials, case_seed, library)]
         if progress is not None:
             progress(i + 1, len(cases))
-    limit = FAMILY_ERROR / max(1, sum(not finding.structure for finding, _ in found))
+    limit = family_error / max(1, sum(not finding.structure for finding, _ in found))
     return [Check(f"law: {f.name}", 1.0 if f.structure else limit, f.p, f.p >= (1.0 if f.structure else limit), s)
             for f, s in found]
+
+
+def trials_for(tests: int, n: int = 4) -> int:
+    """Rounds that find SMALLEST_TV in a law over n tokens with POWER, at the level of one of so many tests."""
+    return sample_size(SMALLEST_TV, n - 1, FAMILY_ERROR / tests, POWER)
+
+
+def judge_controls(library: Library, seed: int) -> list[Check]:
+    """Each fault must be found by a law, not only by a rule of structure, at CONTROL_LIMIT."""
+    named, checks = {case.name: case for case in full_grid()}, []
+    for fault, name in CONTROLS.items():
+        p = control(named[name], fault, CONTROL_TRIALS, seed, library)
+        checks.append(Check(f"law: negative control {fault} is found", CONTROL_LIMIT, p, p < CONTROL_LIMIT, seed))
+    return checks
+
+
+def control(case: Case, fault: str, trials: int, seed: int, library: Library) -> float:
+    """Smallest p-value of the case with a fault put back."""
+    with library.fault(fault):
+        found = judge_case(case, trials, seed, library)
+    return min(finding.p for finding in found if not finding.structure)

@@ -1,14 +1,17 @@
 """The speed judge: does speculation pay here, and with which K?
 
-Costs come from the certificate (milliseconds of a call at each width), acceptance from runs over calibration prompts.
-A round that proposes n tokens costs the call that holds n + 1 rows and the drafter's time; plain decoding costs one
-call at the law's width for each token. The whole bundle has `no-gain` only if no K gains in any class and temperature.
+Costs come from the certificate (median milliseconds of a call at each width) and from the drafter (median of the
+generations' milliseconds a proposal), acceptance from runs over calibration prompts. A round that proposes n tokens
+costs the call that holds n + 1 rows and the drafter's time; plain decoding costs one call at the law's width for each
+token. The whole bundle has `no-gain` only if no K gains in any class and temperature.
 """
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from specc.gate.checks import Check
@@ -39,31 +42,55 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Count:
+    """What one prompt class, temperature and K did: no times but the drafter's."""
+
+    prompt_class: str
+    temperature: float
+    k: int
+    calls: dict[int, int]                      # rounds by the width of their call
+    tokens: int
+    proposed: int
+    accepted: int
+    proposing: int                             # rounds that proposed
+    reached: tuple[int, ...]                   # [k] rounds in which slot i was judged
+    passed: tuple[int, ...]                    # [k] rounds in which it was accepted
+    draft_ms: tuple[float, ...]                # milliseconds a proposal, one number a generation that had any
+
+
+@dataclass(frozen=True)
 class Speed:
-    """The verdict: best K, its predicted speed-up in its best class, all rows, milliseconds of a proposal."""
+    """The verdict: best K overall, its rows and what is best for each class and temperature."""
 
     k: int
-    best: float
-    draft_ms: float
+    best: float                                # largest predicted speed-up of all rows
+    draft_ms: float                            # a proposal of the best K, median
     rows: tuple[Row, ...]
     check: Check
 
+    def as_dict(self) -> dict[str, Any]:
+        """For reports: all rows, and the K that is best for each class and temperature."""
+        chosen = [row.as_dict() for row in best_rows(self.rows)]
+        best = [{name: row[name] for name in ("prompt_class", "temperature", "k", "speed_up")} for row in chosen]
+        return {"k": self.k, "draft_ms": self.draft_ms, "limit": LEAST_GAIN, "best": best,
+                "rows": [row.as_dict() for row in self.rows]}
+
 
 def judge(model: Model, certificate: Certificate, classes: dict[str, Work], progress: Progress | None = None) -> Speed:
-    """Measures acceptance at each K whose width differs and predicts speed from the certificate's costs."""
+    """Measures acceptance at each K whose width differs and predicts speed from median costs."""
     cells = [(name, t, k) for k in useful_k(certificate, model.info.k_max) for name in classes for t in TEMPERATURES]
-    rows, drafted = [], [0.0, 0.0]
+    counts = []
     with model.session() as session:
         for i, (name, temperature, k) in enumerate(cells):
-            row, seconds, rounds = measure(session, certificate, name, classes[name], temperature, k)
-            rows.append(row)
-            drafted = [drafted[0] + seconds, drafted[1] + rounds]
+            counts.append(measure(session, certificate, name, classes[name], temperature, k))
             if progress is not None:
                 progress(i + 1, len(cells))
-    k = best_k(rows)
-    best = max(row.speed_up for row in rows)
-    check = Check(f"speed: predicted speed-up in the best class (K = {k})", LEAST_GAIN, best, best >= LEAST_GAIN)
-    return Speed(k, best, 1e3 * drafted[0] / max(drafted[1], 1.0), tuple(rows), check)
+    draft_ms = {k: draft_median(counts, k) for k in {count.k for count in counts}}
+    rows = [predict(count, certificate, draft_ms[count.k]) for count in counts]
+    k, best = best_k(rows), max(rows, key=lambda row: row.speed_up)
+    label = f"speed: predicted speed-up at its best ({best.prompt_class}, T={best.temperature}, K={best.k})"
+    check = Check(label, LEAST_GAIN, best.speed_up, best.speed_up >= LEAST_GAIN)
+    return Speed(k, best.speed_up, draft_ms[k], tuple(rows), check)
 
 
 def useful_k(certificate: Certificate, k_max: int) -> list[int]:
@@ -81,30 +108,53 @@ def verify_width(certificate: Certificate, k: int) -> int:
     return found[0] if found else 0
 
 
-def measure(session: Session, certificate: Certificate, name: str, work: Work, temperature: float,
-            k: int) -> tuple[Row, float, int]:
-    """One row, and the drafter's seconds over its proposing rounds."""
-    cost = dict(zip(certificate.widths, certificate.call_ms, strict=True))
-    spent = tokens = accepted = proposed = seconds = 0.0
-    rounds = proposing = 0
-    reached, passed = [0] * k, [0] * k
+def measure(session: Session, certificate: Certificate, name: str, work: Work, temperature: float, k: int) -> Count:
+    """Generates and counts; the same counts on every run of the same engine, but for the drafter's time."""
+    calls, reached, passed = Counter[int](), [0] * k, [0] * k
+    tokens = proposed = accepted = proposing = 0
+    drafted: list[float] = []
     for i, prompt in enumerate(work.prompts):
         events = session.generate(prompt, temperature=temperature, rule="coupled", k=k, seed=work.seed + i,
                                   max_new_tokens=work.new_tokens, ignore_eos=True)
+        before = proposing
         for event in (event for event in events if not event.prefill and event.tokens):
-            width = verify_width(certificate, event.proposed) if event.proposed else certificate.law_width
-            spent, tokens, rounds = spent + cost[width], tokens + len(event.tokens), rounds + 1
+            calls[verify_width(certificate, event.proposed) if event.proposed else certificate.law_width] += 1
+            tokens, proposing = tokens + len(event.tokens), proposing + (event.proposed > 0)
             proposed, accepted = proposed + event.proposed, accepted + event.accepted
-            proposing += event.proposed > 0
             for slot in range(event.proposed):
                 reached[slot] += event.accepted >= slot
                 passed[slot] += event.accepted > slot
-        seconds += session.stats["draft_seconds"]
-    plain = tokens * cost[certificate.law_width]
-    by_position = tuple(p / r if r else 0.0 for p, r in zip(passed, reached, strict=True))
-    row = Row(name, temperature, k, plain / max(spent + 1e3 * seconds, 1e-12), accepted / max(proposed, 1.0),
-              tokens / max(rounds, 1), proposing / max(rounds, 1), by_position)
-    return row, seconds, proposing
+        if proposing > before:
+            drafted.append(1e3 * session.stats["draft_seconds"] / (proposing - before))
+    return Count(name, temperature, k, dict(calls), tokens, proposed, accepted, proposing, tuple(reached),
+                 tuple(passed), tuple(drafted))
+
+
+def draft_median(counts: Sequence[Count], k: int) -> float:
+    """Milliseconds of a proposal of at most k tokens, with the looking that found nothing; 0 where there is none."""
+    return median([ms for count in counts if count.k == k for ms in count.draft_ms] or [0.0])
+
+
+def predict(count: Count, certificate: Certificate, draft_ms: float) -> Row:
+    """Speed from counts and costs."""
+    cost = dict(zip(certificate.widths, certificate.call_ms, strict=True))
+    rounds = sum(count.calls.values())
+    spent = sum(cost[width] * n for width, n in count.calls.items()) + draft_ms * count.proposing
+    plain = count.tokens * cost[certificate.law_width]
+    by_position = tuple(p / r if r else 0.0 for p, r in zip(count.passed, count.reached, strict=True))
+    return Row(count.prompt_class, count.temperature, count.k, plain / max(spent, 1e-12),
+               count.accepted / max(count.proposed, 1), count.tokens / max(rounds, 1),
+               count.proposing / max(rounds, 1), by_position)
+
+
+def best_rows(rows: Sequence[Row]) -> list[Row]:
+    """For each class and temperature the row with the largest speed-up."""
+    best: dict[tuple[str, float], Row] = {}
+    for row in rows:
+        cell = row.prompt_class, row.temperature
+        if cell not in best or row.speed_up > best[cell].speed_up:
+            best[cell] = row
+    return list(best.values())
 
 
 def best_k(rows: Sequence[Row]) -> int:

@@ -78,6 +78,17 @@ def fit(observed: npt.NDArray[np.int64], law: npt.NDArray[np.float64]) -> float:
     return chi_square_sf(statistic, len(means) - 1)
 
 
+def two_sample(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> float:
+    """p-value of counts a and b [cells] of two samples of one law: chi-square of homogeneity, rare cells pooled."""
+    small = a + b < 2 * SMALLEST_EXPECTED
+    first, second = _pool(a, small), _pool(b, small)
+    n, m = first.sum(), second.sum()
+    expected = (first + second) * n / (n + m)
+    kept = first + second > 0
+    difference = (first - expected)[kept] ** 2 * (n + m) / m
+    return chi_square_sf(float((difference / expected[kept]).sum()), int(kept.sum()) - 1)
+
+
 def _pool(values: npt.NDArray[np.generic], small: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """The large cells, then one with the sum of the small ones (if there are any that count)."""
     large, rest = values[~small].astype(np.float64), values[small].astype(np.float64).sum()

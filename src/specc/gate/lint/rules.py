@@ -1,103 +1,23 @@
-"""Symbolic shapes of an ONNX graph, just enough to know which axes of a value hold the rows of the call.
-
-A dimension is a product of a number and symbols: "R" stands for rows, "C" for a context that rows were written into.
-A value whose shape cannot be told is None.
-"""
+"""Shapes of the outputs of each known operator from those of its inputs; operators are keyed by domain and name."""
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-ROWS, CONTEXT = "R", "C"
-
-
-@dataclass(frozen=True)
-class Dim:
-    """coef * product of syms; -1 alone stands for "the rest" in a Reshape target."""
-
-    coef: int = 1
-    syms: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> bool:
-        return ROWS in self.syms
-
-    @property
-    def context(self) -> bool:
-        return CONTEXT in self.syms
-
-
-Shape = tuple[Dim, ...]
-Shapes = dict[str, "Shape | None"]
-Ints = dict[str, "Shape"]                      # small integer tensors whose values are known, flattened
-Rule = Callable[[Any, list["Shape | None"], "Facts"], "list[Shape | None]"]
-
-
-@dataclass
-class Facts:
-    """What is known of a graph's values, filled node by node."""
-
-    shapes: Shapes
-    ints: Ints
-    declared: Shapes                           # value_info and outputs, for ops without a rule
-
-
-def product(dims: Sequence[Dim]) -> Dim:
-    return Dim(math.prod(d.coef for d in dims), tuple(sorted(s for d in dims for s in d.syms)))
-
-
-def quotient(whole: Dim, part: Dim) -> Dim | None:
-    """whole / part, None where it does not come out even."""
-    left, right = Counter(whole.syms), Counter(part.syms)
-    if part.coef == 0 or whole.coef % part.coef or right - left:
-        return None
-    return Dim(whole.coef // part.coef, tuple(sorted((left - right).elements())))
-
-
-def total(dims: Sequence[Dim]) -> Dim:
-    """Size of a concatenation; rows beside something else make a context."""
-    if all(not d.syms for d in dims):
-        return Dim(sum(d.coef for d in dims))
-    if any(d.context for d in dims) or (any(d.rows for d in dims) and not all(d.rows for d in dims)):
-        return Dim(1, (CONTEXT,))
-    return Dim(1, (ROWS,)) if any(d.rows for d in dims) else Dim(1, ("+".join(str(d) for d in dims),))
-
-
-def broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
-    """Numpy broadcasting; of two different sizes the one that is not 1 wins, rows before others."""
-    if any(shape is None for shape in shapes):
-        return None
-    known = [shape for shape in shapes if shape is not None]
-    rank = max((len(shape) for shape in known), default=0)
-    padded = [(Dim(),) * (rank - len(shape)) + shape for shape in known]
-    return tuple(max(column, key=_weight) for column in zip(*padded, strict=True))
-
-
-def _weight(d: Dim) -> tuple[bool, bool, bool, int]:
-    return d.rows, d.context, bool(d.syms), d.coef
-
-
-def attribute(node: Any, name: str, default: Any) -> Any:
-    """Value of an attribute of a node."""
-    from onnx import helper
-
-    found = [a for a in node.attribute if a.name == name]
-    return helper.get_attribute_value(found[0]) if found else default
-
-
-def axes_of(node: Any, facts: Facts, rank: int) -> list[int] | None:
-    """Axes of a reduction, from attribute or input 1, [] if it reduces nothing; None where they are computed."""
-    axes = attribute(node, "axes", None)
-    if axes is None and len(node.input) > 1 and node.input[1]:
-        if node.input[1] not in facts.ints:
-            return None
-        axes = [d.coef for d in facts.ints[node.input[1]]]
-    if not axes:
-        return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank))
-    return [axis % rank for axis in axes] if rank else []
+from specc.gate.lint import specc_ops
+from specc.gate.lint.shapes import (
+    CONTEXT,
+    MICROSOFT,
+    Dim,
+    Facts,
+    Rule,
+    Shape,
+    attribute,
+    axes_of,
+    broadcast,
+    product,
+    quotient,
+    total,
+)
 
 
 def same(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
@@ -193,7 +113,7 @@ def gather(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | Non
     data, indices = ins[0], ins[1]
     if data is None or indices is None:
         return [None]
-    axis = attribute(node, "axis", attribute(node, "gather_axis", 0)) % len(data)
+    axis = attribute(node, "axis", attribute(node, "gather_axis", 0)) % max(len(data), 1)
     return [data[:axis] + indices + data[axis + 1 :]]
 
 
@@ -286,19 +206,21 @@ def cache_update(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape
 
 
 ELEMENTWISE = [
-    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "BitShift", "BitwiseAnd",
-    "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div", "Elu",
-    "Equal", "Erf", "Exp", "FastGelu", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish",
-    "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod",
-    "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign",
-    "Silu", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu",
-    "Trilu", "Where", "Xor",
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot",
+    "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div", "Elu", "Equal", "Erf",
+    "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN",
+    "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu",
+    "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt",
+    "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "Where", "Xor",
+    *(f"{MICROSOFT}::{op}" for op in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")),
 ]
 SAME = [
     "SimplifiedLayerNormalization", "LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "Hardmax",
-    "CumSum", "LpNormalization", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear",
-    "SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "Dropout", "BatchNormalization",
-    "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization", "ScatterElements", "ScatterND",
+    "CumSum", "LpNormalization", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear", "Dropout",
+    "BatchNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
+    "ScatterElements", "ScatterND",
+    *(f"{MICROSOFT}::{op}" for op in ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "RotaryEmbedding",
+                                      "QuantizeLinear", "DequantizeLinear")),
 ]
 REDUCE = [
     "ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
@@ -307,11 +229,14 @@ REDUCE = [
 RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, elementwise), **dict.fromkeys(SAME, same), **dict.fromkeys(REDUCE, reduce),
     **dict.fromkeys(["ArgMax", "ArgMin"], arg_reduce), **dict.fromkeys(["MatMul", "MatMulInteger"], matmul),
-    **dict.fromkeys(["MatMulNBits", "MatMulBnb4"], packed_matmul), "FusedMatMul": matmul, "Gemm": gemm,
-    "Reshape": reshape, "Transpose": transpose, "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Concat": concat,
-    "Gather": gather, "GatherBlockQuantized": gather_quantized, "Slice": slice_, "Split": split, "Expand": expand,
-    "ConstantOfShape": filled, "Range": range_, "Shape": shape_of, "Size": scalar,
-    "DynamicQuantizeLinear": quantize_dynamic, "DynamicQuantizeMatMul": matmul, "MatMulIntegerToFloat": matmul,
-    "GroupQueryAttention": attention, "MultiHeadAttention": attention, "Attention": attention,
-    "TensorScatter": cache_update,
+    "Gemm": gemm, "Reshape": reshape, "Transpose": transpose, "Unsqueeze": unsqueeze, "Squeeze": squeeze,
+    "Concat": concat, "Gather": gather, "Slice": slice_, "Split": split, "Expand": expand, "ConstantOfShape": filled,
+    "Range": range_, "Shape": shape_of, "Size": scalar, "DynamicQuantizeLinear": quantize_dynamic,
+    "Attention": attention, "TensorScatter": cache_update,
+    **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("MatMulNBits", "MatMulBnb4")], packed_matmul),
+    **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")],
+                    matmul),
+    f"{MICROSOFT}::GatherBlockQuantized": gather_quantized,
+    **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("GroupQueryAttention", "MultiHeadAttention")], attention),
+    **specc_ops.RULES,
 }

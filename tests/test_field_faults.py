@@ -1,4 +1,4 @@
-"""The runtime through its Python face: field faults, each checked on the shipped library and shown to be found.
+"""Field faults, each checked on the shipped library and shown to be found.
 
 A check takes a library. `test_holds` runs it on the shipped one; `test_found_when_put_back` runs it on the controls
 library with the named fault active, where it must fail.
@@ -6,110 +6,21 @@ library with the named fault active, where it must fail.
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from table_models import Ahead, ByWidth, Logits, Poisoning, Python, chain, draft, noise_table, self_drafting
 
 from specc.errors import InputError, RuntimeFault, SpeccError
-from specc.runtime import (
-    Backend,
-    DraftContext,
-    Drafter,
-    Io,
-    Library,
-    Model,
-    ModelDraft,
-    Ngram,
-    Node,
-    Options,
-    Table,
-    Wrapped,
-    controls,
-    device,
-    distribution,
-    library,
-)
+from specc.runtime import Io, Library, Model, Options, Table, controls, distribution, library
 
-Logits = npt.NDArray[np.float32]
-NUMERICS, BUSY = 7, 9
-
-
-# ---------------------------------------------------------------------- small models
-
-
-def chain(n: int, strength: float = 6.0) -> Logits:
-    """Order 1: after b comes b + 1, nearly surely."""
-    return np.roll(strength * np.eye(n), 1, axis=1).astype(np.float32)
-
-
-def noise_table(n: int, order: int, seed: int = 4) -> Logits:
-    """Random rows without ties."""
-    return np.random.default_rng(seed).normal(0, 1.5, (n**order, n)).astype(np.float32)
-
-
-def draft(table: Logits, order: int = 1, capacity: int = 1024) -> ModelDraft:
-    """A drafter over a table."""
-    return ModelDraft(Table(table, order, capacity, (1, 2, 3, 4, 5, 6, 32)))
-
-
-def self_drafting(table: Logits, loaded: Library | None, order: int = 1, **parts: Any) -> Model:
-    """Target and draft are one table."""
-    return Model.table(table, order=order, drafter=draft(table, order), loaded=loaded, **parts)
-
-
-class Python(Backend):
-    """A chain model in Python that records its calls; `spoil` may write into the logits, `pause` is in seconds."""
-
-    vocab, capacity, widths = 8, 600 + 16, (1, 2, 3, 4, 5, 16)
-
-    def __init__(self, spoil: Callable[[Logits, Io], None] | None = None, pause: float = 0.0) -> None:
-        self.spoil, self.pause = spoil, pause
-        self.calls: list[tuple[int, list[int]]] = []
-
-    def open(self, io: Io) -> Any:
-        return io
-
-    def run(self, cache: Any, rows: int, n_logits: int) -> None:
-        time.sleep(self.pause)
-        self.calls.append((int(cache.past_len[0]), cache.position[:rows].tolist()))
-        for i, row in enumerate(cache.logit_rows[:n_logits]):
-            cache.logits[i] = chain(8)[cache.input_ids[row] % 8]
-        if self.spoil is not None:
-            self.spoil(cache.logits[:n_logits], cache)
-
-
-class Ahead(Drafter):
-    """Proposes b + 1, b + 2, ... modulo n."""
-
-    def propose(self, state: Any, context: DraftContext) -> list[Node | int]:
-        return [(int(context.tokens[-1]) + 1 + i) % context.n_ids for i in range(context.k)]
-
-
-class ByWidth(Wrapped):
-    """Rows of five-row calls are off by the least bit."""
-
-    def run(self, cache: Any, rows: int, n_logits: int) -> None:
-        super().run(cache, rows, n_logits)
-        if rows == 5:
-            cache[2].logits[:n_logits] = np.nextafter(cache[2].logits[:n_logits], np.float32(np.inf))
-
-
-class Poisoning(Wrapped):
-    """Everything behind the length is overwritten before each call."""
-
-    value = float("nan")
-
-    def run(self, cache: Any, rows: int, n_logits: int) -> None:
-        self.poison(cache, int(cache[2].past_len[0]), self.value)
-        super().run(cache, rows, n_logits)
-
-
-# ---------------------------------------------------------------------- checks of field faults
+NUMERICS = 7
 
 
 def check_widths(loaded: Library) -> None:
@@ -355,6 +266,32 @@ def check_cancel(loaded: Library) -> None:
         assert (again.tokens, again.finish_reason) == ([1, 2, 3], "length")
 
 
+def check_empty_prompts(loaded: Library) -> None:
+    """R55: no tokens, ids out of range, nothing asked for: that call only; another session in mid-text goes on."""
+    model = Model.table(chain(8), loaded=loaded)
+    with model, model.session() as session, model.session() as other:
+        running = other.generate([0], temperature=0, max_new_tokens=20)
+        next(running)
+        for prompt in ([], [-1], [8], [2**31 - 1], [0, 8]):
+            with pytest.raises(InputError):
+                session.run(prompt)
+            assert session.run([0], temperature=0, max_new_tokens=1).tokens == [1]
+        assert session.run([0], max_new_tokens=0).tokens == []
+        list(running)
+        assert other.tokens == [(i + 1) % 8 for i in range(20)]
+
+
+def check_long_prompts(loaded: Library) -> None:
+    """R56: one token fits behind the longest prompt; longer ones are an error with both numbers, and no more."""
+    with Model.table(chain(8), context=32, loaded=loaded) as model, model.session() as session:
+        result = session.run([0] * 31, temperature=0, max_new_tokens=1000)
+        assert (result.tokens, result.finish_reason) == ([1], "length")
+        for length in (32, 33, 320):
+            with pytest.raises(InputError, match=rf"{length} tokens.*32"):
+                session.run([0] * length)
+            assert session.run([0], temperature=0, max_new_tokens=1).tokens == [1]
+
+
 CHECKS: list[tuple[Callable[[Library], None], str]] = [
     (check_widths, "numerics_unchecked"), (check_end_tokens, "eos_last_only"), (check_stop_strings, "stop_last_only"),
     (check_options_everywhere, "options_on_bonus_only"), (check_filter_ties, "top_p_extra"),
@@ -362,7 +299,7 @@ CHECKS: list[tuple[Callable[[Library], None], str]] = [
     (check_broken_rows, "accept_nan"), (check_self_draft, "draft_cache_behind"), (check_context_end, "no_clamp"),
     (check_positions, "position_off_by_one"), (check_stale_entries, "stale_entries"),
     (check_vocabulary, "vocabulary_width"), (check_text, "split_text"), (check_all_end_tokens, "first_eos_only"),
-    (check_cancel, "ignore_cancel"),
+    (check_cancel, "ignore_cancel"), (check_empty_prompts, "empty_prompt"), (check_long_prompts, "prompt_limit"),
 ]
 
 
@@ -380,252 +317,24 @@ def test_found_when_put_back(check: Callable[[Library], None], fault: str) -> No
         check(controls())
 
 
-# ---------------------------------------------------------------------- requests, prompts, threads
+UNSEEDED = """
+import sys
+from contextlib import nullcontext
+from specc.runtime import Model, controls, library
+
+fault = sys.argv[1]
+with controls().fault(fault) if fault else nullcontext():
+    loaded = controls() if fault else library()
+    with Model.table([[0.0] * 8] * 8, loaded=loaded) as model, model.session() as session:
+        print(session.run([0], max_new_tokens=40).tokens)
+"""
 
 
-@pytest.mark.parametrize("option", [
-    {"top_p": 0.0}, {"top_p": 2.0}, {"top_k": -1}, {"min_p": 1.5}, {"k": 17}, {"k": -1}, {"k": "four"}, {"k": 2**40},
-    {"rule": "lossy"}, {"repetition_penalty": 0.0}, {"max_new_tokens": -1}, {"seed": -1}, {"seed": 2**64},
-    {"seed": 1.5},
-    {"logit_bias": {99: 1.0}}, {"logit_bias": {0: float("nan")}}, {"logit_bias": {0: float("inf")}}, {"logit_bias": 3},
-    {"stop": [""]}, {"stop": ["x" * 300]}, {"stop": ["a"] * 17}, {"stop": [3]}, {"beams": 2}, {"temperature": None},
-])
-def test_bad_options(option: dict[str, Any]) -> None:
-    """One sentence that names the option; the session goes on."""
-    with self_drafting(chain(8), None, token_bytes=[b"a"] * 8) as model, model.session() as session:
-        with pytest.raises(InputError, match=next(iter(option)).replace("_", ".")):
-            session.run([0], **option)
-        assert session.run([0], temperature=0, max_new_tokens=2).tokens == [1, 2]
-
-
-@pytest.mark.parametrize("prompt", [[], [-1], [8], [2**40], [0.5], "text", [[0]], None])
-def test_bad_prompts(prompt: Any) -> None:
-    """R55, R56: an error for that call only; another session in mid-text goes on."""
-    with self_drafting(chain(8), None) as model, model.session() as session, model.session() as other:
-        running = other.generate([0], temperature=0, max_new_tokens=20)
-        next(running)
-        with pytest.raises(InputError):
-            session.run(prompt)
-        assert session.run([0], temperature=0, max_new_tokens=1).tokens == [1]
-        list(running)
-        assert other.tokens[:5] == [1, 2, 3, 4, 5]
-        assert len(other.tokens) == 20
-
-
-def test_nothing_asked_for() -> None:
-    """max_new_tokens 0 calls nothing and ends."""
-    with self_drafting(chain(8), None) as model, model.session() as session:
-        result = session.run([0], max_new_tokens=0)
-        assert (result.tokens, result.finish_reason) == ([], "length")
-        assert session.run([0], text=False, max_new_tokens=0).finish_reason == "length"
-
-
-def test_run_without_events_is_the_same() -> None:
-    """Tokens and finish reason with and without Python in the loop."""
-    with self_drafting(chain(8), None, eos=[5]) as model, model.session() as session:
-        asked: list[dict[str, Any]] = [{}, {"max_new_tokens": 3}, {"ignore_eos": True, "max_new_tokens": 9}]
-        for options in asked:
-            a = session.run([0], temperature=0, text=False, **options)
-            b = session.run([0], temperature=0, **options)
-            assert (a.tokens, a.finish_reason) == (b.tokens, b.finish_reason)
-
-
-def test_dropping_the_iterator_cancels() -> None:
-    """R54: a generation left early stops; the next one is whole; the old iterator refuses to go on."""
-    with self_drafting(noise_table(8, 1), None) as model, model.session() as session:
-        for _ in range(1000):
-            for _event in session.generate([0], seed=1, max_new_tokens=100):
-                break
-        old = session.generate([0], seed=1)
-        next(old)
-        whole = session.run([0], seed=1, max_new_tokens=50).tokens
-        assert len(whole) == 50
-        with pytest.raises(InputError, match="another"):
-            next(old)
-        with model.session() as fresh:
-            assert fresh.run([0], seed=1, max_new_tokens=50).tokens == whole
-
-
-def test_second_thread_is_answered_busy() -> None:
-    """A session in use answers another thread at once and is not disturbed."""
-    parts: dict[str, Any] = {"n_ids": 8, "context": 200, "assume_exact": True}
-    with Model.from_parts(Python(pause=0.003), **parts) as model, model.session() as session:
-        results: list[Any] = []
-        worker = threading.Thread(target=lambda: results.append(
-            session.run([0], text=False, temperature=0, max_new_tokens=60)))
-        worker.start()
-        time.sleep(0.05)
-        with pytest.raises(RuntimeFault) as error:
-            session.run([0])
-        worker.join()
-        assert error.value.code == BUSY
-        assert results[0].tokens == [(i + 1) % 8 for i in range(60)]
-
-
-def test_many_threads_one_model() -> None:
-    """Sessions of one model on eight threads give what each gives alone."""
-    with Model.table(noise_table(8, 2), order=2, drafter=draft(noise_table(8, 2, 9), 2)) as model:
-        def text(seed: int) -> list[int]:
-            with model.session() as session:
-                return session.run([0, 1], seed=seed, text=False, max_new_tokens=200).tokens
-
-        alone = [text(seed) for seed in range(8)]
-        found: dict[int, list[int]] = {}
-        workers = [threading.Thread(target=lambda s=seed: found.update({s: text(s)})) for seed in range(8)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        assert [found[seed] for seed in range(8)] == alone
-
-
-# ---------------------------------------------------------------------- parts in Python
-
-
-def test_python_backend_exception_is_an_error() -> None:
-    """An exception in a backend fails the call with its sentence; the session can start again."""
-    def spoil(logits: Logits, io: Io) -> None:
-        if io.past_len[0] == 3:
-            raise ValueError("no such slot")
-
-    with Model.from_parts(Python(spoil), n_ids=8, context=64, assume_exact=True) as model, model.session() as session:
-        with pytest.raises(RuntimeFault, match="no such slot"):
-            session.run([0], temperature=0)
-        assert session.tokens == [1, 2, 3]
-        assert session.run([0], temperature=0, max_new_tokens=2).tokens == [1, 2]
-
-
-class Sampling(Drafter):
-    """Draws from flat logits, as a sampled draft model would."""
-
-    def propose(self, state: Any, context: DraftContext) -> list[Node | int]:
-        return [context.draw(np.zeros(context.n_ids, np.float32), depth) for depth in range(context.k)]
-
-
-class Failing(Drafter):
-    """Breaks after three rounds, by exception or by an id that there is not."""
-
-    def __init__(self, how: str) -> None:
-        self.how, self.rounds = how, 0
-
-    def propose(self, state: Any, context: DraftContext) -> list[Node | int]:
-        self.rounds += 1
-        if self.rounds > 3 and self.how == "raise":
-            raise RuntimeError("out of drafts")
-        return [999 if self.rounds > 3 else 1]
-
-
-def test_python_drafters_keep_the_text() -> None:
-    """Coupled text does not depend on the drafter: none, one in Python that samples, n-gram, a table."""
-    table = noise_table(8, 1)
-    texts = set()
-    for drafter in (None, Sampling(), Ahead(), Ngram(1, 3), draft(table)):
-        with Model.table(table, drafter=drafter) as model, model.session() as session:
-            texts.add(tuple(session.run([0, 1], rule="coupled", seed=9, max_new_tokens=100).tokens))
-    assert len(texts) == 1
-
-
-@pytest.mark.parametrize("how", ["raise", "bad id"])
-def test_failing_drafter_is_left_out(how: str) -> None:
-    """The text goes on plain with reason draft-error."""
-    with Model.table(chain(8), drafter=Failing(how)) as model, model.session() as session:
-        result = session.run([0], temperature=0, max_new_tokens=20)
-        assert result.tokens == [(i + 1) % 8 for i in range(20)]
-        assert result.stats["reasons"] == ["draft-error"]
-
-
-def test_python_drafter_sees_committed_tokens() -> None:
-    """tokens, n_prompt, k, rule and seed reach the drafter; commit gets a growing length."""
-    class Watching(Ahead):
-        def __init__(self) -> None:
-            self.seen: list[tuple[list[int], int, int, str, int]] = []
-            self.kept: list[int] = []
-
-        def propose(self, state: Any, context: DraftContext) -> list[Node | int]:
-            self.seen.append((context.tokens.tolist(), context.n_prompt, context.k, context.rule, context.seed))
-            return super().propose(state, context)
-
-        def commit(self, state: Any, n_keep: int) -> None:
-            self.kept.append(n_keep)
-
-    watching = Watching()
-    with Model.table(chain(8), drafter=watching) as model, model.session() as session:
-        session.run([6, 7], temperature=0, rule="coupled", seed=2**63, max_new_tokens=7)
-    assert watching.seen == [([6, 7], 2, 4, "coupled", 2**63), ([6, 7, 0, 1, 2, 3, 4], 2, 1, "coupled", 2**63)]
-    assert watching.kept[1:] == [6, 8]
-
-
-# ---------------------------------------------------------------------- models, certificates, lifetimes
-
-
-def test_info_and_reasons() -> None:
-    """A model is certified only where its maker or the gate says so."""
-    table = Table(noise_table(8, 1), 1, 64 + 16, (1, 2, 3, 16))
-    with Model.from_parts(table, Ngram(), n_ids=8, context=64, k_max=2, eos=[7]) as model:
-        assert (model.info.enabled, model.info.reasons) == (False, ("uncertified-device",))
-        certificate = model.certify(np.arange(200) % 8, seed=1)
-        assert certificate.kind == "bit-exact"
-        model.apply(certificate)
-        info = model.info
-        assert (info.enabled, info.reasons, info.certificate) == (True, (), certificate)
-        assert (info.n_ids, info.context, info.k_max, info.chunk, info.eos) == (8, 64, 2, 16, (7,))
-        assert info.backend == "table"
-
-
-def test_certify_progress_and_cancel() -> None:
-    """progress sees a rising count; a true answer cancels; its exception comes through."""
-    with Model.table(noise_table(8, 1)) as model:
-        seen: list[tuple[int, int]] = []
-        model.certify([0, 1, 2], progress=lambda done, total: seen.append((done, total)))
-        assert len(seen) > 100
-        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-        with pytest.raises(RuntimeFault, match="cancelled"):
-            model.certify([0, 1, 2], progress=lambda done, total: True)
-        with pytest.raises(ZeroDivisionError):
-            model.certify([0, 1, 2], progress=lambda done, total: 1 // 0)
-        with pytest.raises(InputError, match="out of range"):
-            model.certify([99])
-
-
-def test_session_keeps_its_model_alive() -> None:
-    """Freeing in any order is safe; closed objects say so."""
-    model = Model.table(chain(8))
-    session = model.session()
-    other = model.session()
-    del model
-    assert session.run([0], temperature=0, max_new_tokens=2).tokens == [1, 2]
-    session.close()
-    session.close()
-    with pytest.raises(InputError, match="closed"):
-        session.run([0])
-    assert other.run([0], temperature=0, max_new_tokens=1).tokens == [1]
-    closed = Model.table(chain(8))
-    orphan = closed.session()
-    closed.close()
-    with pytest.raises(InputError, match="closed"):
-        orphan.run([0])
-    with pytest.raises(InputError, match="closed"):
-        closed.session()
-
-
-def test_impossible_models() -> None:
-    """Each a sentence, nothing leaks: tables of no order, rows that do not fit, a K too large."""
-    for table, parts in ((np.zeros((5, 4)), {"order": 2}), (np.zeros(4), {}), (np.zeros((4, 4)), {"k_max": 17}),
-                         (np.zeros((4, 4)), {"eos": [9]}), (np.zeros((4, 4)), {"context": 1}),
-                         (np.zeros((4, 4)), {"token_bytes": [b"a"]}), (np.zeros((4, 4)), {"widths": (4, 2)})):
-        with pytest.raises(SpeccError):
-            Model.table(table, **parts)
-    with pytest.raises(SpeccError):
-        Model.open("/nonexistent")
-
-
-def test_device_and_library() -> None:
-    """Name and fingerprint of the device; the controls library lists its faults, the shipped one has none."""
-    name, fingerprint = device()
-    assert name
-    assert len(fingerprint) == 64
-    assert "drop_low_q" in controls().faults()
-    with pytest.raises(AttributeError):
-        library().faults()
-    with pytest.raises(InputError, match="no fault"), controls().fault("typo"):
-        pass
+@pytest.mark.parametrize(("fault", "different"), [("", 6), ("constant_seed", 1)])
+def test_new_processes_differ(fault: str, different: int) -> None:
+    """R12: unseeded requests of new processes differ; with its fault put back they are one text."""
+    command = [sys.executable, "-c", UNSEEDED, fault]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) for _ in range(6)]
+    texts = [process.communicate()[0] for process in started]
+    assert all(process.returncode == 0 for process in started)
+    assert len(set(texts)) == different

@@ -1,0 +1,160 @@
+"""Which values each operator mixes: a judge yields findings for one node from the shapes of its inputs."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from specc.gate.lint import specc_ops
+from specc.gate.lint.findings import MIX_FIX, SCALE_FIX, Finding, finding
+from specc.gate.lint.shapes import MICROSOFT, Dim, Facts, Shape, attribute, axes_of
+
+
+def mixes(shape: Shape, axes: list[int]) -> bool:
+    """Whether a sum over these axes joins rows: over rows, or over a context that has no row axis beside it."""
+    rest = [d for i, d in enumerate(shape) if i not in axes]
+    over = [shape[i] for i in axes]
+    return any(d.rows for d in over) or (any(d.context for d in over) and not any(d.rows for d in rest))
+
+
+def reduces(axes: Callable[[Any, Facts, int], list[int] | None], why: str, fix: str = MIX_FIX) -> Any:
+    """A judge for ops that mix values along the axes that `axes` names."""
+    def judge_axes(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+        shape = ins[0]
+        if shape is None:
+            yield finding(node, f"{why} over axes that cannot be traced", fix)
+            return
+        along = axes(node, facts, len(shape))
+        if along is None or mixes(shape, along):
+            yield finding(node, f"{why} over the rows of the call", fix)
+
+    return judge_axes
+
+
+def one_axis(default: int) -> Callable[[Any, Facts, int], list[int]]:
+    """The attribute `axis`."""
+    return lambda node, facts, rank: [attribute(node, "axis", default) % max(rank, 1)]
+
+
+def from_axis(node: Any, facts: Facts, rank: int) -> list[int]:
+    """LayerNormalization: from `axis` to the last."""
+    return list(range(attribute(node, "axis", -1) % max(rank, 1), rank))
+
+
+def all_but_channel(node: Any, facts: Facts, rank: int) -> list[int]:
+    """Normalisations over everything behind the channel axis."""
+    return list(range(2, rank))
+
+
+def last_axis(node: Any, facts: Facts, rank: int) -> list[int]:
+    return [max(rank, 1) - 1]
+
+
+def every_axis(node: Any, facts: Facts, rank: int) -> list[int]:
+    return list(range(rank))
+
+
+def cumulative(node: Any, facts: Facts, rank: int) -> list[int] | None:
+    """CumSum runs along input 1; forward along rows is causal, yet the sum's order is the kernel's own."""
+    axis = facts.ints.get(node.input[1])
+    return None if axis is None else [axis[0].coef % max(rank, 1)]
+
+
+def contraction(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """MatMul: the axis that is summed over."""
+    a, b = ins[0], ins[1]
+    lines = [(a, -1), (b, -2 if b is not None and len(b) > 1 else -1)]
+    if any(shape is not None and len(shape) and shape[axis].rows for shape, axis in lines):
+        yield finding(node, "the product sums over the rows of the call", MIX_FIX)
+
+
+def transposed(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """Gemm and FusedMatMul may sum over the axis before the last."""
+    a, b = ins[0], ins[1]
+    left, right = attribute(node, "transA", 0), attribute(node, "transB", 0)
+    lines = [(a, -2 if left else -1), (b, -1 if right or b is None or len(b) < 2 else -2)]
+    if any(shape is None or len(shape) and shape[max(axis, -len(shape))].rows for shape, axis in lines):
+        yield finding(node, "the product sums over the rows of the call", MIX_FIX)
+
+
+def quantized_contraction(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """DynamicQuantizeMatMul: both faults at once."""
+    yield from contraction(node, ins, facts)
+    yield from dynamic_scale(node, ins, facts)
+
+
+def dynamic_scale(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """One scale for all rows of the call."""
+    if ins[0] is None or mixes(ins[0], list(range(len(ins[0])))):
+        yield finding(node, "one activation scale is computed from all rows of the call (per tensor)", SCALE_FIX)
+
+
+def random_op(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    yield finding(node, "the op draws random numbers", "remove it; sampling is the runtime's part")
+
+
+def dropout(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """Only with training mode on."""
+    if len(node.input) > 2 and node.input[2] and facts.ints.get(node.input[2], (Dim(1),)) != (Dim(0),):
+        yield finding(node, "dropout may be in training mode and draws random numbers", "export in inference mode")
+
+
+def batch_norm(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """Only with statistics of the batch."""
+    if attribute(node, "training_mode", 0):
+        yield finding(node, "batch statistics are computed over the call", "export in inference mode")
+
+
+def causal(name: str) -> Any:
+    """A judge for fused attention with an attribute that makes it causal."""
+    def judge_causal(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+        mask = name == "is_causal" and len(node.input) > 3 and bool(node.input[3])
+        if not attribute(node, name, 0) and not mask:
+            yield finding(node, f"attention is not causal ({name} is 0)", f"export with {name} = 1")
+
+    return judge_causal
+
+
+def window(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """Convolution and pooling: along an axis of rows with a kernel above 1."""
+    shape, kernel = ins[0], attribute(node, "kernel_shape", [])
+    if shape is None or any(d.rows and size > 1 for d, size in zip(shape[2:], kernel, strict=False)):
+        yield finding(node, "the window covers neighbouring rows of the call", MIX_FIX)
+
+
+def selection(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """Data-dependent choice among all values of the call."""
+    yield finding(node, "which values are taken depends on all rows of the call", MIX_FIX)
+
+
+def in_microsoft(*names: str) -> list[str]:
+    return [f"{MICROSOFT}::{name}" for name in names]
+
+
+RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
+              "ReduceLogSumExp", "ReduceSumSquare")
+JUDGES: dict[str, Any] = {
+    **dict.fromkeys(REDUCTIONS, reduces(axes_of, "a reduction")),
+    **dict.fromkeys(["ArgMax", "ArgMin"], reduces(one_axis(0), "an arg-reduction")),
+    **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], reduces(one_axis(-1), "a softmax")),
+    "TopK": reduces(one_axis(-1), "a choice of the largest"), "LpNormalization": reduces(one_axis(-1), "a norm"),
+    "CumSum": reduces(cumulative, "a running sum"),
+    **dict.fromkeys(["LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"],
+                    reduces(from_axis, "a normalisation")),
+    **dict.fromkeys(in_microsoft("SkipSimplifiedLayerNormalization", "SkipLayerNormalization"),
+                    reduces(last_axis, "a normalisation")),
+    **dict.fromkeys(in_microsoft("MatMulNBits", "MatMulBnb4"), reduces(last_axis, "a product")),
+    **dict.fromkeys(["InstanceNormalization", "GroupNormalization"], reduces(all_but_channel, "a normalisation")),
+    **dict.fromkeys(["MeanVarianceNormalization", "GlobalAveragePool", "GlobalMaxPool", "Det"],
+                    reduces(every_axis, "a statistic")),
+    **dict.fromkeys(["MatMul", "MatMulInteger", *in_microsoft("MatMulIntegerToFloat")], contraction),
+    **dict.fromkeys(["Gemm", *in_microsoft("FusedMatMul")], transposed),
+    **dict.fromkeys(in_microsoft("DynamicQuantizeMatMul"), quantized_contraction),
+    **dict.fromkeys(["DynamicQuantizeLinear", *in_microsoft("DynamicQuantizeLSTM")], dynamic_scale),
+    **dict.fromkeys(RANDOM, random_op), "Dropout": dropout, "BatchNormalization": batch_norm,
+    **dict.fromkeys(in_microsoft("MultiHeadAttention", "Attention"), causal("unidirectional")),
+    "Attention": causal("is_causal"),
+    **dict.fromkeys(["Conv", "ConvInteger", "MaxPool", "AveragePool", "LpPool"], window),
+    **dict.fromkeys(["NonZero", "Unique", "Compress", "NonMaxSuppression"], selection),
+    **specc_ops.JUDGES,
+}

@@ -1,0 +1,111 @@
+"""The whole gate: every judge has its say, one verdict, one certificate for each thread count."""
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from table_models import LOGITS, TOKENS, Disturbed, by_neighbour, exact_model, table
+
+from specc.errors import InputError
+from specc.gate import Check, run_gate
+from specc.gate.judge import Laws, Opened, judge_laws, judge_opened, read_calibration, reasons_of
+from specc.runtime import Model, ModelDraft, Ngram
+
+
+def opened(model: Model, lint: bool = True) -> Opened:
+    findings = [] if lint else [{"node": "n", "op": "TopK", "why": "", "fix": ""}]
+    manifest = {"lint": {"passed": lint, "findings": findings},
+                "engines": {"target": {"backend": "table"}}, "plan": {"threads": 1}, "gate": {}}
+    return Opened(Path(), manifest, TOKENS, model, 1)
+
+
+def test_gate_passes_on_an_exact_engine() -> None:
+    """Every judge has its say, progress is told, the best K goes into the certificate."""
+    stages: list[str] = []
+    with Model.from_parts(table(), ModelDraft(table()), n_ids=8, context=256, k_max=4) as model:
+        progress = lambda stage, done, total: stages.append(stage)  # noqa: E731
+        result = judge_opened(opened(model), judge_laws(3000, 0, progress), 0, progress)
+    wrong = [check for check in result.checks if not check.passed]
+    assert [check.name.split(":")[0] for check in wrong] in ([], ["speed"])
+    assert {"certificate", "law", "equality", "two-sample", "speed"} == set(stages)
+    assert {check.name.split(":")[0] for check in result.checks} == {*stages, "lint"}
+    assert result.report["law"]["negative_controls"] == 4
+    assert result.certificate.kind == "bit-exact"
+    assert result.certificate.k in (1, 2, 3, 4)
+    assert json.dumps(result.as_dict())
+
+
+def test_gate_refuses() -> None:
+    """R35: lint alone and numerics alone are enough."""
+    laws = Laws((), {})
+    with Model.from_parts(table(), Ngram(), n_ids=8, context=256, k_max=4) as model:
+        result = judge_opened(opened(model, lint=False), laws, 0, lambda *_: None)
+        assert (result.verdict, result.reasons) == ("failed", ("lint",))
+    with Model.from_parts(Disturbed(by_neighbour), Ngram(), n_ids=8, context=256, k_max=4) as model:
+        result = judge_opened(opened(model), laws, 0, lambda *_: None)
+        assert (result.verdict, result.reasons) == ("failed", ("numerics",))
+        assert result.certificate.reasons == ("numerics",)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that opens as a table engine, with an old certificate in it."""
+    (tmp_path / "manifest.json").write_text(json.dumps(opened(exact_model()).manifest))
+    (tmp_path / "calibration.bin").write_bytes(struct.pack(f"<4sII{len(TOKENS)}i", b"SPCT", 1, len(TOKENS), *TOKENS))
+    (tmp_path / "certificates").mkdir()
+    (tmp_path / "certificates" / "old.json").write_text("{}")
+    monkeypatch.setattr(Model, "open", classmethod(lambda cls, *_, **__: exact_model(ModelDraft(table()))))
+    return tmp_path
+
+
+@pytest.mark.parametrize("when", ["law", "certificate", "equality", "two-sample", "speed"])
+def test_killed_gate_leaves_the_old_certificate(when: str, bundle: Path) -> None:
+    """Nothing is written before the end."""
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == when:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_gate(bundle, trials=100, progress=interrupt)
+    assert [path.name for path in (bundle / "certificates").iterdir()] == ["old.json"]
+
+
+def test_a_certificate_for_each_thread_count(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each count is opened, judged and saved; whether their bits agree is told and is no fault."""
+    asked: list[int] = []
+
+    def open_model(cls: Any, *_: Any, threads: int) -> Model:
+        asked.append(threads)
+        return exact_model(ModelDraft(table() if threads < 4 else table(LOGITS + np.float32(1))))
+
+    monkeypatch.setattr(Model, "open", classmethod(open_model))
+    monkeypatch.setattr(Model, "save_certificate", lambda self, c, out, report: out / f"{len(asked)}.json")
+    found = run_gate(bundle, trials=3000, threads=[1, 2])
+    assert asked == [1, 2]
+    assert found.report["threads_agree"] is True
+    assert [Path(path).name for path in found.report["certificates"]] == ["1.json", "2.json"]
+    hashes = [row["law_hash"] for row in found.report["threads"]]
+    assert hashes[0] == hashes[1]
+    assert sum(check.name.startswith("law:") for check in found.checks) == sum(
+        check.name.startswith("law:") for check in run_gate(bundle, trials=3000).checks)
+
+
+def test_reasons_follow_judges() -> None:
+    """Each judge's code; several at once."""
+    def failed(*names: str) -> list[Check]:
+        return [Check(f"{name}: x", 0, 1, False) for name in names]
+
+    assert reasons_of(failed("law")) == ("numerics",)
+    assert reasons_of(failed("equality", "lint", "speed")) == ("numerics", "lint", "no-gain")
+    assert reasons_of([Check("law: x", 0, 1, True)]) == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"SPCT", b"XXXX" + bytes(8), struct.pack("<4sIIi", b"SPCT", 1, 2, 5)])
+def test_damaged_calibration(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "calibration.bin").write_bytes(data)
+    with pytest.raises(InputError, match=r"calibration\.bin"):
+        read_calibration(tmp_path)
