@@ -25,6 +25,8 @@ class Exported:
     node_count: int
     stage_errors: dict[str, float]
     """Largest error after each stage: relative for float stages and for nodes, nats a row after quantizing."""
+    quality: dict[str, float]
+    """The shipped graph against the float module on held-out text (quality.measure); empty for an early exit."""
     notes: tuple[str, ...]
     seconds: float
 
@@ -35,13 +37,16 @@ def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Pro
     An engine that shares weights reads them from the `target.onnx.data` that already lies in `folder`.
     Raises InputError for a checkpoint that cannot be read, StageError when a stage changed the model's results.
     """
-    from specc.exporter import check, check_nodes, save, trace
+    from specc.exporter import check, check_nodes, quality, save, trace
+    from specc.exporter.held_out import held_out_ids
 
     started, tell = time.monotonic(), progress or (lambda stage, part: None)
     tell("load", 0.0)
     model = checkpoint.load()
     tell("trace", 0.15)
     expected = check.reference(model, plan, checkpoint.tokens)
+    held_out = held_out_ids(checkpoint.tokens, plan.context, plan.spec.vocab, plan.spec.bos)
+    wanted = check.all_logits(model, held_out) if plan.layers == plan.spec.layers else None
     graph = trace.trace(model, plan)
     del model  # the graph has its own copies of the products' weights
     errors = {"trace": check.check(graph, expected, plan, "trace")}
@@ -52,11 +57,12 @@ def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Pro
     graph = lower(graph, plan, checkpoint).noting(*checkpoint.notes())
     errors["nodes"] = check_nodes.check_nodes(graph)
     errors["quantize"] = check.check(graph, expected, plan, "quantize", plan.scheme)
+    judged = {} if wanted is None else quality.measure(graph, wanted, held_out, plan.chunk)
     tell("save", 0.95)
     shares = folder / f"{plan.shares}.onnx" if plan.shares else None
     files = save.save(graph, folder, plan.name, shares)
     tell("save", 1.0)
-    return Exported(files, graph.node_count, errors, graph.notes, time.monotonic() - started)
+    return Exported(files, graph.node_count, errors, judged, graph.notes, time.monotonic() - started)
 
 
 def lower(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint) -> Graph:

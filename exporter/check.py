@@ -101,6 +101,13 @@ def float_logits(model: Any, ids: np.ndarray, rows: list[int], offset: int = 0) 
     return dict(zip(rows, out.logits[0].float().numpy(), strict=True))
 
 
+def all_logits(model: Any, ids: np.ndarray) -> np.ndarray:
+    """fp32 [n, vocab] of the module for every position of ids [n]."""
+    rows = list(range(len(ids)))
+    found = float_logits(model, ids, rows)
+    return np.stack([found[row] for row in rows])
+
+
 def by_case(cases: list[Case], logits: dict[int, np.ndarray]) -> dict[Case, np.ndarray]:
     """Each case's rows [rows, vocab]."""
     return {c: np.stack([logits[r] for r in range(c.past, c.past + c.rows)]) for c in cases}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from specc.errors import InputError
 from specc.exporter.gguf_header import GgufHeader, check_complete, read_header
+from specc.exporter.gguf_once import read_once
 from specc.exporter.source import Source, resolve
 from specc.exporter.spec import folder_spec, gguf_spec
 from specc.exporter.tokens import Tokens, id_bytes, rules_sha256, strips_leading_space
@@ -125,7 +126,7 @@ def load_module(source: Source) -> torch.nn.Module:
 
     folder, file = (source.path.parent, source.path.name) if source.is_gguf else (source.path, None)
     extra = {} if file is None else {"gguf_file": file}
-    with contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stderr(io.StringIO()), read_once() if file else contextlib.nullcontext():
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True, **extra)
     loaded: torch.nn.Module = model.eval()
     return loaded

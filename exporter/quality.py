@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from specc.exporter.check import log_softmax
@@ -24,7 +22,7 @@ def measure(graph: Graph, float_logits: np.ndarray, ids: np.ndarray, chunk: int 
     - `perplexity`, `float_perplexity` of ids[1:], and `perplexity_ratio`, the first over the second
     - `tokens`: n
 
-    A logit that is not a number makes the numbers NaN, which no limit lets pass (see `misses`).
+    A logit that is not a number makes the numbers NaN, which no limit lets pass.
     """
     run, parts = runner(graph), []
     for at in range(0, len(ids), chunk):
@@ -59,34 +57,3 @@ def summary(columns: list[np.ndarray], tokens: int) -> dict[str, float]:
         "perplexity_ratio": float(np.exp(nats.mean() - float_nats.mean())),
         "tokens": tokens,
     }
-
-
-def misses(
-    measured: dict[str, float],
-    kl_max: float | None = None,
-    top1_min: float | None = None,
-    perplexity_max: float | None = None,
-) -> list[str]:
-    """One sentence for each limit that is not met; a number that is NaN meets none. None means no limit.
-
-    `perplexity_max` limits the ratio to the float module's perplexity: 1.005 is half a percent worse.
-    """
-    limits = (("kl", kl_max, "above"), ("top1", top1_min, "below"), ("perplexity_ratio", perplexity_max, "above"))
-    return [
-        f"{name} is {measured[name]:.4g}, {side} the limit {limit:.4g}"
-        for name, limit, side in limits
-        if limit is not None and not (measured[name] >= limit if side == "below" else measured[name] <= limit)
-    ]
-
-
-def float_rows(model: Any, layers: int, ids: np.ndarray) -> np.ndarray:
-    """Logits fp32 [n, vocab] of the module's first `layers` layers for all of `ids`; it is left as it was."""
-    import torch
-
-    before, model.config.num_hidden_layers = model.config.num_hidden_layers, layers
-    try:
-        with torch.no_grad():
-            logits: np.ndarray = model(input_ids=torch.from_numpy(ids)[None], use_cache=False).logits[0].float().numpy()
-    finally:
-        model.config.num_hidden_layers = before
-    return logits

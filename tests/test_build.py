@@ -20,7 +20,7 @@ from specc import cache
 from specc.build import build, summary
 from specc.bundle import read, read_calibration, read_id_bytes, verify
 from specc.calib.tokens import calibration_ids, calibration_text
-from specc.errors import EnvironmentFault, InputError, RecipeError
+from specc.errors import EnvironmentFault, InputError, JudgeError, RecipeError
 
 Write = Callable[..., Path]
 
@@ -271,3 +271,13 @@ def test_a_second_build_is_quick(tmp_path: Path, write_recipe: Write, fake_model
     done = subprocess.run(command, capture_output=True, text=True)
     assert "exit 0 []" in done.stdout, done.stdout + done.stderr
     assert "up to date" in done.stdout and time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("limits", [{"kl_max": 0.05}, {"top1_min": 0.95}, {"perplexity_max": 1.01}])
+def test_a_quality_limit_that_is_missed_fails_the_build(
+    write_recipe: Callable[..., Path], fake_model: SimpleNamespace, tmp_path: Path, limits: dict[str, float]
+) -> None:
+    """Exit code 1 and no bundle: a judge said no."""
+    with pytest.raises(JudgeError, match="not good enough: (kl|top1|perplexity_ratio) is"):
+        build(write_recipe(gate=limits), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

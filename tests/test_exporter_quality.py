@@ -14,12 +14,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specc.exporter import quality  # noqa: E402
+from specc.exporter import check, quality  # noqa: E402
 from specc.exporter.checkpoint import open_checkpoint  # noqa: E402
 from specc.exporter.held_out import COUNT, held_out_ids  # noqa: E402
 from specc.exporter.quantize import quantize  # noqa: E402
 from specc.exporter.sample import TEXT  # noqa: E402
 from specc.exporter.tokens import Tokens  # noqa: E402
+from specc.gate.quality import misses  # noqa: E402
 from specc.plan import Scheme  # noqa: E402
 
 
@@ -42,7 +43,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tiny.tiny_folder(tmp_path_factory.mktemp("llama"))
     checkpoint, plan = open_checkpoint(str(folder)), tiny.plan_of(folder)
     ids = held_out_ids(checkpoint.tokens, plan.context, plan.spec.vocab)
-    return tiny.float_graph(folder), quality.float_rows(checkpoint.load(), plan.layers, ids), ids
+    return tiny.float_graph(folder), check.all_logits(checkpoint.load(), ids), ids
 
 
 def test_numbers_worked_out_by_hand() -> None:
@@ -67,7 +68,7 @@ def test_the_float_graph_is_perfect(judged: Any) -> None:
     found = quality.measure(*judged)
     assert found["kl"] < 1e-9 and found["top1"] == 1.0 and abs(found["perplexity_ratio"] - 1) < 1e-6
     assert found["tokens"] == len(judged[2]) == tiny.CONTEXT
-    assert quality.misses(found, kl_max=1e-6, top1_min=1.0, perplexity_max=1.001) == []
+    assert misses(found, kl_max=1e-6, top1_min=1.0, perplexity_max=1.001) == []
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 96])
@@ -85,19 +86,7 @@ def test_fewer_bits_are_farther_away(judged: Any) -> None:
     found = [quality.measure(quantize(graph, Scheme(*scheme, 32)), *text) for scheme in schemes]
     assert found[0]["kl"] < 0.5 * found[1]["kl"] and found[1]["kl"] < found[2]["kl"]
     limit = math.sqrt(found[0]["kl"] * found[1]["kl"])
-    assert [bool(quality.misses(numbers, kl_max=limit)) for numbers in found] == [False, True, True]
-
-
-def test_a_miss_is_a_sentence() -> None:
-    """Which number, how much, which limit; NaN misses every limit, and no limit misses nothing."""
-    found = {"kl": 0.3, "top1": 0.7, "perplexity_ratio": 1.01}
-    assert quality.misses(found, 0.25, 0.75, 1.005) == [
-        "kl is 0.3, above the limit 0.25",
-        "top1 is 0.7, below the limit 0.75",
-        "perplexity_ratio is 1.01, above the limit 1.005",
-    ]
-    nothing = dict.fromkeys(found, float("nan"))
-    assert len(quality.misses(nothing, 0.25, 0.75, 1.005)) == 3 and quality.misses(nothing) == []
+    assert [bool(misses(numbers, kl_max=limit)) for numbers in found] == [False, True, True]
 
 
 def test_a_logit_that_is_no_number_passes_no_limit(judged: Any) -> None:
@@ -106,7 +95,7 @@ def test_a_logit_that_is_no_number_passes_no_limit(judged: Any) -> None:
     spoiled = logits.copy()
     spoiled[5, 3] = np.nan
     found = quality.measure(graph, spoiled, ids)
-    assert len(quality.misses(found, 1e9, 0.0, 1e9)) == 3
+    assert len(misses(found, 1e9, 0.0, 1e9)) == 3
 
 
 def test_the_text_is_held_out() -> None:
@@ -119,12 +108,3 @@ def test_the_text_is_held_out() -> None:
     assert len(ids) == COUNT and held_out_ids(tokens, 40, 256).tolist() == ids[:40].tolist()
     assert held_out_ids(tokens, 40, 256, bos=tiny.END).tolist() == [tiny.END, *ids[:39]]
     assert held_out_ids(tokens, 40, 100).max() < 100
-
-
-def test_the_module_is_left_as_it_was(tmp_path: Path) -> None:
-    """Its first layer alone is asked, then it computes with both again."""
-    model = open_checkpoint(str(tiny.tiny_folder(tmp_path))).load()
-    ids = tiny.some_ids(9)
-    before = quality.float_rows(model, 2, ids)
-    assert not np.array_equal(quality.float_rows(model, 1, ids), before)
-    assert np.array_equal(quality.float_rows(model, 2, ids), before)

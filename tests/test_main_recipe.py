@@ -22,7 +22,7 @@ from specc.gate import GateResult, run_gate
 from specc.gate.equality import Random, Scripted, engine_of
 from specc.inspection import inspect
 from specc.run import Ask, generate, prompt_ids
-from specc.runtime import Model, Session, engine_library
+from specc.runtime import Model, Ngram, Session, engine_library
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NEW_TOKENS, K = 128, 4
@@ -91,9 +91,11 @@ def test_the_main_bundle_is_certified_and_speculates(main: Ready) -> None:
     assert [1, 2, 3, 4, 5, 64] in found["certificate"]["widths"]
 
 
-def on_and_off(session: Session, main: Ready, plain: dict[str, list[list[int]]], script: Scripted | None = None) -> list[int]:
-    """Holds text with speculation on against text without; returns rounds by accepted length."""
-    lengths = np.zeros(17, int)
+def on_and_off(
+    session: Session, main: Ready, plain: dict[str, list[list[int]]], script: Scripted | None = None
+) -> tuple[list[int], float]:
+    """Holds text with speculation on against text without: rounds by accepted length, least share that proposes."""
+    lengths, least = np.zeros(17, int), 1.0
     for mode in MODES:
         rounds = proposing = 0
         if script is None:
@@ -105,8 +107,8 @@ def on_and_off(session: Session, main: Ready, plain: dict[str, list[list[int]]],
             assert stats["enabled"]
             rounds, proposing = rounds + stats["rounds"], proposing + stats["rounds_proposing"]
             lengths += stats["accepted_length"]
-        assert proposing >= 0.3 * rounds, (mode, proposing, rounds)
-    return [int(n) for n in lengths]
+        least = min(least, proposing / rounds)
+    return [int(n) for n in lengths], least
 
 
 def one_scripted(
@@ -119,24 +121,25 @@ def one_scripted(
 
 
 def test_the_shipped_drafter_changes_no_token(main: Ready, plain: dict[str, list[list[int]]]) -> None:
-    """20 prompts x 128 tokens, greedy and coupled: at least 30 % of rounds propose, every accepted length occurs."""
+    """20 prompts x 128 tokens, greedy and coupled, as the bundle comes: every accepted length occurs."""
     with Model.open(main.folder) as model, model.session() as session:
-        lengths = on_and_off(session, main, plain)
-    assert all(lengths[: K + 1]), lengths
+        lengths, least = on_and_off(session, main, plain)
+    assert all(lengths[: K + 1]) and least > 0.1, (lengths, least)
 
 
-@pytest.mark.parametrize("name", ["scripted", "random"])
+@pytest.mark.parametrize("name", ["eager n-gram", "scripted", "random"])
 def test_other_drafters_change_no_token(main: Ready, plain: dict[str, list[list[int]]], name: str) -> None:
+    """The same with lookup that proposes on one matching token, the true answer for j tokens, and random ids."""
     manifest = read(main.folder).manifest
     engine = engine_of(main.folder, manifest, 2, engine_library())
     assert engine is not None
-    drafter = Scripted() if name == "scripted" else Random()
+    drafter = {"eager n-gram": Ngram(1, 4), "scripted": Scripted(), "random": Random()}[name]
     eos, ids, plan = manifest["tokenizer"]["eos"], manifest["tokenizer"]["ids"], manifest["plan"]
     with Model.from_parts(engine, drafter, n_ids=ids, context=plan["context"], k_max=plan["k"], eos=eos) as model:
         model.apply(main.result.certificate)
         with model.session() as session:
-            lengths = on_and_off(session, main, plain, drafter if isinstance(drafter, Scripted) else None)
-    assert name == "random" or all(lengths[: K + 1]), lengths
+            lengths, least = on_and_off(session, main, plain, drafter if isinstance(drafter, Scripted) else None)
+    assert least >= 0.3 and (name == "random" or all(lengths[: K + 1])), (lengths, least)
 
 
 def test_greedy_ids_equal_a_plain_loop_in_python(main: Ready, plain: dict[str, list[list[int]]]) -> None:

@@ -25,6 +25,8 @@ from specc.bundle import (
 from specc.cache import Stage, code_hash, stage, tool_versions
 from specc.checkpoint import Described, build_extra, describe
 from specc.clock import Clock, Reporter, Row, Steps
+from specc.errors import JudgeError
+from specc.gate.quality import misses
 from specc.plan import EnginePlan, Plan, make_plan
 from specc.recipe import Recipe, Source, load_recipe
 from specc.scratch import told
@@ -70,6 +72,7 @@ def build(
         planned = plan_stage(recipe, hardware, clock)
         tokenizer = tokenizer_stage(planned, clock)
         engines = export_stages(planned, clock)
+        check_quality(recipe, engines["target"])
         findings = lint_stage(engines["target"], clock)
         return pack_stage(place, planned, tokenizer, engines, findings, clock)
 
@@ -194,7 +197,8 @@ def write_engine(
         for path in lent:
             path.unlink()
     errors = {name: float(error) for name, error in exported.stage_errors.items()}
-    return {"nodes": exported.node_count, "stage_errors": errors, "notes": list(exported.notes)}
+    quality = dict(exported.quality)
+    return {"nodes": exported.node_count, "stage_errors": errors, "quality": quality, "notes": list(exported.notes)}
 
 
 def lend(shared: Stage, folder: Path) -> list[Path]:
@@ -209,7 +213,16 @@ def lend(shared: Stage, folder: Path) -> list[Path]:
     return paths
 
 
-# ---------------------------------------------------------------------- lint and pack
+# ---------------------------------------------------------------------- quality, lint and pack
+
+
+def check_quality(recipe: Recipe, engine: Stage) -> None:
+    """Hold the target's quality against the recipe's limits. Raises JudgeError, so that no bundle is written."""
+    limits = {name: getattr(recipe.gate, name) for name in ("kl_max", "top1_min", "perplexity_max")}
+    wrong = misses(engine.facts["quality"], **limits)
+    if wrong:
+        advice = "use a scheme with more bits, or other limits under 'gate'"
+        raise JudgeError(f"{recipe.file}: the quantized target is not good enough: {'; '.join(wrong)}; {advice}")
 
 
 def lint_stage(engine: Stage, clock: Clock) -> list[dict[str, str]]:
