@@ -108,3 +108,15 @@ def test_the_text_is_held_out() -> None:
     assert len(ids) == COUNT and held_out_ids(tokens, 40, 256).tolist() == ids[:40].tolist()
     assert held_out_ids(tokens, 40, 256, bos=tiny.END).tolist() == [tiny.END, *ids[:39]]
     assert held_out_ids(tokens, 40, 100).max() < 100
+
+
+def test_a_miss_is_a_sentence() -> None:
+    """Which number, how much, which limit; NaN misses every limit, and no limit misses nothing."""
+    found = {"kl": 0.3, "top1": 0.7, "perplexity_ratio": 1.01}
+    assert misses(found, 0.25, 0.75, 1.005) == [
+        "kl is 0.3, above the limit 0.25",
+        "top1 is 0.7, below the limit 0.75",
+        "perplexity_ratio is 1.01, above the limit 1.005",
+    ]
+    nothing = dict.fromkeys(found, float("nan"))
+    assert len(misses(nothing, 0.25, 0.75, 1.005)) == 3 and misses(nothing) == []
