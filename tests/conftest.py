@@ -87,7 +87,8 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
         (place / f"{engine.name}.onnx").write_bytes(b"graph of " + engine.name.encode())
         if not engine.shares:
             (place / f"{engine.name}.onnx.data").write_bytes(b"weights of " + engine.name.encode() * 100)
-        return SimpleNamespace(node_count=7, stage_errors={"trace": 1e-6}, quality={"kl": 0.1, "top1": 0.9, "perplexity_ratio": 1.02}, notes=("a note",))
+        quality = {"kl": 0.1, "top1": 0.9, "perplexity_ratio": 1.02}
+        return SimpleNamespace(node_count=7, stage_errors={"trace": 1e-6}, quality=quality, notes=("a note",))
 
     remembered.open_once.cache_clear()
     code_hash.cache_clear()

@@ -7,8 +7,8 @@ CODE = """def area(width, height):
     return width * height
 """
 STORY = (
-    "The lighthouse keeper rose before dawn, filled the lamp with oil, and wrote the weather into the log. A fishing boat "
-    "passed close to the rocks. The keeper rang the bell three times, and the boat turned back to the open sea."
+    "The lighthouse keeper rose before dawn, filled the lamp with oil, and wrote the weather into the log. A fishing "
+    "boat passed close to the rocks. The keeper rang the bell three times, and the boat turned back to the open sea."
 )
 RECORD = '{"name": "Ada Winter", "age": 41, "city": "Bergen", "languages": ["Norwegian", "English", "German"]}'
 

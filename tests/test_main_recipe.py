@@ -159,7 +159,8 @@ def test_greedy_ids_equal_a_plain_loop_in_python(main: Ready, plain: dict[str, l
 
 def greedy_loop(graph: Any, prompt: tuple[int, ...], eos: set[int]) -> list[int]:
     """Argmax decoding with the caches given in and taken out as ordinary arrays."""
-    caches = {v.name: np.zeros(v.shape, np.float32) for v in graph.get_inputs() if v.name.startswith(("past_k", "past_v"))}
+    kept = [v for v in graph.get_inputs() if v.name.startswith(("past_k", "past_v"))]
+    caches = {v.name: np.zeros(v.shape, np.float32) for v in kept}
     logits = np.empty((1, graph.get_outputs()[0].shape[1]), np.float32)
     out: list[int] = []
     ids = list(prompt)
@@ -185,11 +186,13 @@ def greedy_loop(graph: Any, prompt: tuple[int, ...], eos: set[int]) -> list[int]
     return out
 
 
-def test_dynamic_int8_is_built_refused_and_still_generates(main: Ready, tmp_path_factory: pytest.TempPathFactory) -> None:
-    ready = make("smollm2-135m-cpu-dynamic-int8", tmp_path_factory.mktemp("int8"), tmp_path_factory.mktemp("cache8"))
+def test_dynamic_int8_is_built_refused_and_still_generates(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder, cache = tmp_path_factory.mktemp("int8"), tmp_path_factory.mktemp("cache8")
+    ready = make("smollm2-135m-cpu-dynamic-int8", folder, cache)
     found = inspect(ready.folder)
     assert found["speculation"] == {"enabled": False, "reasons": ["numerics", "lint"]}
     assert found["certificate"]["tv_bound"] is None or found["certificate"]["tv_bound"] > 0
     assert found["lint"]["findings"] and not found["lint"]["passed"]
-    said = generate(ready.folder, Ask("What is the capital of France?", request={"temperature": 0.0, "max_new_tokens": 16}))
+    request = {"temperature": 0.0, "max_new_tokens": 16}
+    said = generate(ready.folder, Ask("What is the capital of France?", request=request))
     assert said["text"].strip() and said["speculation"]["reasons"] == ["numerics", "lint"]

@@ -30,7 +30,8 @@ class Worker:
     def __init__(self, name: str, source: str, python: str) -> None:
         self.name = name
         command = [python, str(HERE / "peers.py"), name, source]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
         first = self.read()
         self.missing = None if "ready" in first else str(first.get("missing", "it did not start"))
 
@@ -60,7 +61,9 @@ def bandwidth() -> float:
     return 2 * blocks[0].nbytes / min(times) / 1e9
 
 
-def cost_of_rows(workers: list[Worker], widths: tuple[int, ...], past: int, repeats: int) -> dict[str, dict[int, float]]:
+def cost_of_rows(
+    workers: list[Worker], widths: tuple[int, ...], past: int, repeats: int
+) -> dict[str, dict[int, float]]:
     """Median milliseconds of one call by peer and rows; peers take turns at each width."""
     seen: dict[str, dict[int, list[float]]] = {w.name: {r: [] for r in widths} for w in workers}
     for worker in workers:
@@ -169,7 +172,8 @@ def default_gguf() -> str | None:
 
 def start(arguments: argparse.Namespace) -> tuple[list[Worker], dict[str, str]]:
     """Workers that run, and why others do not."""
-    sources = {"specc": str(arguments.bundle), "llama.cpp": arguments.gguf or default_gguf(), "onnxruntime-genai": arguments.genai}
+    gguf = arguments.gguf or default_gguf()
+    sources = {"specc": str(arguments.bundle), "llama.cpp": gguf, "onnxruntime-genai": arguments.genai}
     workers, missing = [], {}
     for name, source in sources.items():
         if source is None:
@@ -194,7 +198,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "weights_mb": sum(p.stat().st_size for p in arguments.bundle.glob("target.onnx.data")) / 1e6,
         "missing": missing,
         "ms_by_rows": cost_of_rows(workers, widths, 512, 7 if quick else 21),
-        "tokens_per_second": speeds(workers, prompts_of(arguments.bundle, quick), 32 if quick else 96, 1 if quick else 3),
+        "tokens_per_second": speeds(
+            workers, prompts_of(arguments.bundle, quick), 32 if quick else 96, 1 if quick else 3
+        ),
     }
     if not quick:
         found["first_token_ms"] = first_token(workers, (64, 512), 5)

@@ -32,7 +32,7 @@ class Specc:
         assert part is not None
         self.backend, self.keep = part.native(library())
         cache, self.io = ffi.new("void **"), ffi.new("specc_io *")
-        library().check(self.backend.open(getattr(self.backend, "self"), cache, self.io))
+        library().check(self.backend.open(self.backend.self, cache, self.io))
         self.cache = cache[0]
         self.model = Model.open(source, threads=THREADS)
         self.session = self.model.session()
@@ -54,7 +54,8 @@ class Specc:
             assert self.backend.run(self.cache, chunk, 1) == 0
 
     def generate(self, ids: list[int], new: int, spec: bool) -> dict[str, Any]:
-        result = self.session.run(ids, text=False, temperature=0.0, max_new_tokens=new, speculation=spec, ignore_eos=True)
+        options = {"temperature": 0.0, "max_new_tokens": new, "ignore_eos": True}
+        result = self.session.run(ids, text=False, speculation=spec, **options)
         stats = result.stats
         return {
             "first_ms": 1e3 * stats["prefill_seconds"], "seconds": stats["seconds"], "tokens": stats["emitted"],
@@ -133,7 +134,8 @@ class GenAi:
         while len(out) < new:
             generator.generate_next_token()
             out.append(int(generator.get_next_tokens()[0]))
-        return {"first_ms": 1e3 * (first - start), "seconds": time.perf_counter() - first, "tokens": new - 1, "ids": out}
+        seconds = time.perf_counter() - first
+        return {"first_ms": 1e3 * (first - start), "seconds": seconds, "tokens": new - 1, "ids": out}
 
 
 PEERS = {"specc": Specc, "llama.cpp": LlamaCpp, "onnxruntime-genai": GenAi}

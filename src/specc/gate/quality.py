@@ -1,4 +1,4 @@
-"""The quality judge: what quantizing cost, as the exporter measured it on held-out text, against the recipe's limits."""
+"""The quality judge: what quantizing cost, measured by the exporter on held-out text, against the recipe's limits."""
 from __future__ import annotations
 
 from collections.abc import Mapping
