@@ -56,9 +56,8 @@ int32_t draw_inverse(const double *weight, int32_t n, double u, double *block) {
   return last;
 }
 
-/* Times of the race for ids first .. first + 64: two ids share a Philox block; u = (52 bits + 1/2) / 2^52 is never 0 or 1. */
-SPECC_CLONES static void race_times(const double *p, int32_t first, uint64_t seed, uint32_t sample, int32_t position, double *time) {
-  double u[64];
+/* Numbers of the race for ids first .. first + 64: two ids share a Philox block; u = (52 bits + 1/2) / 2^52 is never 0 or 1. */
+SPECC_CLONES static void race_numbers(int32_t first, uint64_t seed, uint32_t sample, int32_t position, double *u) {
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
   for (int i = 0; i < 32; i++) {
     uint32_t c[4] = {(uint32_t)position, PURPOSE_RACE, (uint32_t)first / 2 + (uint32_t)i, sample};
@@ -67,6 +66,16 @@ SPECC_CLONES static void race_times(const double *p, int32_t first, uint64_t see
     u[2 * i] = (of_bits(a | 0x4330000000000000ull) - 4503599627370496.0 + 0.5) * 0x1p-52;
     u[2 * i + 1] = (of_bits(b | 0x4330000000000000ull) - 4503599627370496.0 + 0.5) * 0x1p-52;
   }
+}
+
+/* Whether any of 64 could arrive before `best`: -log u is at least 1 - u, so most blocks need no logarithm. */
+SPECC_CLONES static int race_possible(const double *p, const double *u, double best) {
+  int possible = 0;
+  for (int i = 0; i < 64; i++) possible |= 1.0 - u[i] < best * p[i] * (1 + 1e-9);
+  return possible;
+}
+
+SPECC_CLONES static void race_times(const double *p, const double *u, double *time) {
   for (int i = 0; i < 64; i++) time[i] = -log_positive(u[i]) / p[i];
 }
 
@@ -78,13 +87,15 @@ static int any_positive(const double *p, int32_t n) {
 
 int32_t draw_race(const double *p, int32_t n, noise noise, int32_t position) {
   int32_t winner = -1;
-  double best = INFINITY, time[64], tail[64];
+  double best = INFINITY, u[64], time[64], tail[64];
   for (int32_t first = 0; first < n; first += 64) {
     int32_t m = n - first < 64 ? n - first : 64;
     if (!any_positive(p + first, m)) continue;
     const double *rates = p + first;
     if (m < 64) { memset(tail, 0, sizeof tail); memcpy(tail, rates, (size_t)m * sizeof *tail); rates = tail; }
-    race_times(rates, first, noise.seed, noise.sample, position, time);
+    race_numbers(first, noise.seed, noise.sample, position, u);
+    if (winner >= 0 && !race_possible(rates, u, best)) continue;
+    race_times(rates, u, time);
     for (int32_t i = 0; i < m; i++)
       if (time[i] < best) { best = time[i]; winner = first + i; }
   }
