@@ -39,7 +39,8 @@ def winner(p: np.ndarray, seed: int, position: int, sample: int) -> int:
 def test_every_token_is_the_winner_of_its_race(options: dict[str, float]) -> None:
     table = np.random.default_rng(5).normal(0, 3, (N, N)).astype(np.float32)
     engine = Table(table, 1, 140, (1, 2))
-    with Model.from_parts(engine, n_ids=N, context=130, k_max=1, assume_exact=True) as model, model.session() as session:
+    parts = {"n_ids": N, "context": 130, "k_max": 1, "assume_exact": True}
+    with Model.from_parts(engine, **parts) as model, model.session() as session:
         for seed, sample in ((1, 0), (2**63 + 12345, 4)):
             request = {"rule": "coupled", "seed": seed, "sample": sample, "max_new_tokens": 100, **options}
             before = 3
