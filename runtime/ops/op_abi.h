@@ -1,5 +1,5 @@
 /* op_abi.h - the part of ONNX Runtime's C interface that custom operators need, declared by place as in ort_abi.h.
- * OrtCustomOp has the same 26 members (208 bytes) in API 21 to 29; version says which we were written for. */
+ * OrtCustomOp has the same 26 members (208 bytes) in API 20 to 29; version says which we were written for: the oldest accepted. */
 #ifndef SPECC_OP_ABI_H
 #define SPECC_OP_ABI_H
 #include "../backends/ort_abi.h"
@@ -7,7 +7,7 @@
 typedef struct OrtKernelInfo OrtKernelInfo;
 typedef struct OrtKernelContext OrtKernelContext;
 typedef struct OrtCustomOpDomain OrtCustomOpDomain;
-#define ORT_OP_VERSION 21
+#define ORT_OP_VERSION 20
 #define ORT_UINT8 2
 
 #define ORT_OP_FUNCTIONS(X) \

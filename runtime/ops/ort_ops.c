@@ -273,7 +273,7 @@ OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const ort_base *base) {
   enum { TABLES = 8 };
   static struct { const void *table; OrtCustomOpDomain *domain; } made[TABLES];
   static atomic_flag lock = ATOMIC_FLAG_INIT;
-  const void *table = base->GetApi(ORT_OP_VERSION - 1);       /* 1.20, the oldest that is accepted */
+  const void *table = base->GetApi(ORT_OP_VERSION);
   op_api api;
   OrtStatus *status = NULL;
   OrtCustomOpDomain *domain = NULL;
