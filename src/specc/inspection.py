@@ -92,6 +92,7 @@ def doctor() -> list[Finding]:
         look("libspecc", "run", library_version),
         look("engine library", "run", engine_path),
         look("device", "run", device_name),
+        look("CPU operators", "run", kernel_names),
         look("cache folder", "build", cache_space),
     ]
     return findings + [package(name) for name in cache.TOOLS if name not in ("onnxruntime", "tokenizers", "numpy")]
@@ -128,6 +129,14 @@ def device_name() -> str:
 
     fitting = [name for name in targets.names() if targets.load(name).is_here()]
     return f"{device()[0]}, {os.cpu_count()} cores, targets: {', '.join(fitting) or 'none'}"
+
+
+def kernel_names() -> str:
+    """Which instructions our CPU operators use here; the scalar code is right everywhere, and slow."""
+    from specc.runtime import kernels
+
+    name = kernels()
+    return f"{name} (no faster variant runs here and agrees with it)" if name == "scalar" else name
 
 
 def cache_space() -> str:
