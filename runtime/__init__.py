@@ -6,7 +6,7 @@
 """
 from specc.runtime._ffi import Library, controls, engine_library, library
 from specc.runtime.certificate import Certificate
-from specc.runtime.model import Info, Model, device
+from specc.runtime.model import Info, Model, device, kernels
 from specc.runtime.parts import Backend, DraftContext, Drafter, Io, ModelDraft, Ngram, Node, Ort, Table, Wrapped
 from specc.runtime.pure import distribution
 from specc.runtime.request import Options, Request
@@ -15,5 +15,5 @@ from specc.runtime.session import Event, Result, Session
 __all__ = [
     "Backend", "Certificate", "DraftContext", "Drafter", "Event", "Info", "Io", "Library", "Model", "ModelDraft",
     "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "Table", "Wrapped", "controls", "device",
-    "distribution", "engine_library", "library",
+    "distribution", "engine_library", "kernels", "library",
 ]

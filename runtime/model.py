@@ -170,6 +170,11 @@ class Model:
         return self._c
 
 
+def kernels() -> str:
+    """Instructions that the CPU operators use here: "scalar", "avx2", "avx512-vnni", ..."""
+    return text_of(library().c.specc_kernels())
+
+
 def device(loaded: Library | None = None) -> tuple[str, str]:
     """Name of this CPU, and the SHA-256 of its model and flags that certificates are bound to."""
     loaded = loaded or library()
