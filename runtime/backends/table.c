@@ -75,6 +75,9 @@ int specc_table_backend(const float *logits, int32_t n, int32_t vocab, int32_t o
   if (!logits || !widths || !backend || n < 1 || vocab < n || (order != 1 && order != 2) || n > 32768 || n_widths < 1 || n_widths > SPECC_MAX_WIDTHS)
     return specc_error(SPECC_E_ARGUMENT, "a table engine needs 1 to 32768 ids, at least as many logits, order 1 or 2, and 1 to %d widths; "
                        "given: %d ids, %d logits, order %d, %d widths", SPECC_MAX_WIDTHS, n, vocab, order, n_widths);
+  for (int32_t i = 0; i < n_widths; i++)
+    if (widths[i] < 1 || (i && widths[i] <= widths[i - 1]) || capacity < widths[i])
+      return specc_error(SPECC_E_ARGUMENT, "a table engine's widths must rise from 1 and fit its cache of %d; place %d is %d", capacity, i, widths[i]);
   size_t contexts = order == 2 ? (size_t)n * (size_t)n : (size_t)n;
   table *t = calloc(1, sizeof *t);
   if (t) t->logits = malloc(contexts * (size_t)vocab * sizeof *t->logits);

@@ -75,6 +75,8 @@ static int adjust(workspace *w, const specc_options *o, const row *r, double *v,
   for (int32_t i = 0; i < o->n_bias; i++) v[o->bias_ids[i]] += o->bias_values[i];
   for (int32_t i = 0; i < r->n_banned; i++) v[r->banned[i]] = -INFINITY;
   *top = maximum(v, r->n_ids);
+  if (*top == INFINITY)
+    return specc_error(SPECC_E_NUMERICS, "repetition_penalty %g makes a logit infinite; give a number nearer to 1", o->repetition_penalty);
   if (!(*top > -INFINITY))
     return specc_error(SPECC_E_NUMERICS, "no token is left after logit bias and masks; allow at least one id");
   return SPECC_OK;
@@ -206,8 +208,14 @@ int specc_distribution(const specc_options *options, const float *logits, int32_
   workspace w;
   if (!options || !logits || !p || n_ids < 1 || n_logits < 1)
     return specc_error(SPECC_E_ARGUMENT, "specc_distribution needs options, logits, p, and at least one id");
+  if (n_history < 0 || n_prompt < 0 || n_prompt > n_history || (n_history && !history))
+    return specc_error(SPECC_E_ARGUMENT, "specc_distribution was given a history of %d ids, %d of them the prompt", n_history, n_prompt);
+  for (int32_t i = 0; i < n_history; i++)
+    if (history[i] < 0 || history[i] >= n_ids)
+      return specc_error(SPECC_E_ARGUMENT, "id %d at place %d of the history is out of range; ids are 0 to %d", history[i], i, n_ids - 1);
   int code = workspace_create(&w, n_ids);
   if (code) return code;
+  if ((code = check_options(options)) || (code = check_bias(&w, options))) { workspace_free(&w); return code; }
   uint64_t mode = enter_arithmetic();
   row r = {logits, n_logits, n_ids, history, n_history, n_prompt, NULL, 0};
   code = distribution(&w, options, &r, p);

@@ -97,8 +97,8 @@ static void draft_release(void *self) {
 }
 
 int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter) {
-  if (!engine || !drafter || !engine->open || !engine->run || !engine->close || engine->n_widths < 1)
-    return specc_error(SPECC_E_ARGUMENT, "a model drafter needs an engine with open, run, close and at least one width");
+  if (!engine || !drafter || !engine->open || !engine->run || !engine->close || engine->n_widths < 1 || engine->n_widths > SPECC_MAX_WIDTHS)
+    return specc_error(SPECC_E_ARGUMENT, "a model drafter needs an engine with open, run, close and 1 to 24 widths");
   specc_backend *own = malloc(sizeof *own);
   if (!own) return specc_error(SPECC_E_MEMORY, "no memory for a drafter");
   *own = *engine;

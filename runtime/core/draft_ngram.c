@@ -19,8 +19,8 @@ static int32_t after_match(const int32_t *tokens, int32_t n, int32_t length) {
 static int ngram_propose(void *state, const specc_draft_context *c, specc_proposal *out) {
   const ngram *g = state;
   int32_t from = 0;
-  for (int32_t length = g->max_match; length >= g->min_match && !from; length--)
-    if (length < c->n_tokens) from = after_match(c->tokens, c->n_tokens, length);
+  for (int32_t length = g->max_match < c->n_tokens ? g->max_match : c->n_tokens - 1; length >= g->min_match && !from; length--)
+    from = after_match(c->tokens, c->n_tokens, length);
   for (out->n = 0; from && out->n < c->k && from + out->n < c->n_tokens; out->n++) {
     out->parent[out->n] = out->n - 1;
     out->token[out->n] = c->tokens[from + out->n];

@@ -12,8 +12,9 @@ static int refuse(const specc_model_parts *p) {
   REFUSE(t->n_widths < 1 || t->n_widths > SPECC_MAX_WIDTHS, "the target lists %d widths; give 1 to %d", t->n_widths, SPECC_MAX_WIDTHS);
   for (int32_t i = 0; i < t->n_widths; i++)
     REFUSE(t->widths[i] < 1 || (i && t->widths[i] <= t->widths[i - 1]), "the target's widths must rise from 1; place %d is %d", i, t->widths[i]);
-  REFUSE(t->capacity < p->context + t->widths[t->n_widths - 1], "the cache holds %d entries; a context of %d at width %d needs %d", t->capacity,
-         p->context, t->widths[t->n_widths - 1], p->context + t->widths[t->n_widths - 1]);
+  int64_t needed = (int64_t)p->context + t->widths[t->n_widths - 1];
+  REFUSE(t->capacity < needed, "the cache holds %d entries; a context of %d at width %d needs %lld", t->capacity, p->context,
+         t->widths[t->n_widths - 1], (long long)needed);
   REFUSE(p->n_eos < 0 || (p->n_eos && !p->eos), "%d end tokens were announced and none given", p->n_eos);
   for (int32_t i = 0; i < p->n_eos; i++)
     REFUSE(p->eos[i] < 0 || p->eos[i] >= p->n_ids, "end token %d is out of range; ids are 0 to %d", p->eos[i], p->n_ids - 1);
@@ -100,9 +101,13 @@ static int32_t class_of(const specc_certificate *c, int32_t width) {
 
 int specc_model_certify(specc_model *m, const specc_certificate *c) {
   if (!m || !c) return specc_error(SPECC_E_ARGUMENT, "specc_model_certify needs a model and a certificate");
+  if (c->kind < SPECC_CERT_NONE || c->kind > SPECC_CERT_BIT_EXACT || c->k < 0 || c->k > SPECC_MAX_K)
+    return specc_error(SPECC_E_ARGUMENT, "the certificate has kind %d and k %d; use one that specc_certify filled", c->kind, c->k);
   bool same = c->n_widths == m->target.n_widths && !memcmp(c->widths, m->target.widths, (size_t)c->n_widths * sizeof *c->widths);
   int32_t law = same ? class_of(c, c->law_width) : -1;
-  if (!same || (c->kind == SPECC_CERT_BIT_EXACT && law < 0))
+  bool listed = c->kind == SPECC_CERT_NONE;
+  for (int32_t i = 0; same && i < c->n_widths; i++) listed = listed || c->widths[i] == c->law_width;
+  if (!same || !listed || (c->kind == SPECC_CERT_BIT_EXACT && law < 0))
     return specc_error(SPECC_E_ARGUMENT, "the certificate lists other widths than the engine; run specc gate on this bundle");
   m->certificate = *c;
   m->law_width = c->kind == SPECC_CERT_NONE ? m->target.widths[0] : c->law_width;

@@ -19,7 +19,7 @@ void specc_request_default(specc_request *r) {
 
 #define REFUSE(condition, ...) do { if (condition) return specc_error(SPECC_E_ARGUMENT, __VA_ARGS__); } while (0)
 
-static int check_options(const specc_options *o) {
+int check_options(const specc_options *o) {
   REFUSE(!(o->temperature >= 0 && o->temperature <= 1e300), "temperature is %g; give a finite number >= 0 (0 is argmax)", o->temperature);
   REFUSE(!(o->top_p > 0 && o->top_p <= 1), "top_p is %g; give a number in (0, 1] (1 is off)", o->top_p);
   REFUSE(!(o->min_p >= 0 && o->min_p <= 1), "min_p is %g; give a number in [0, 1] (0 is off)", o->min_p);
@@ -30,7 +30,7 @@ static int check_options(const specc_options *o) {
   return SPECC_OK;
 }
 
-static int check_bias(workspace *w, const specc_options *o) {
+int check_bias(workspace *w, const specc_options *o) {
   int32_t n_ids = w->n_ids;
   if (o->n_bias > 0 && !++w->stamp) { memset(w->stamps, 0, (size_t)n_ids * sizeof *w->stamps); w->stamp = 1; }
   REFUSE(o->n_bias < 0 || o->n_bias > n_ids, "logit bias names %d ids; give 0 to %d", o->n_bias, n_ids);

@@ -89,6 +89,9 @@ static int judge_slot(specc_session *s, const row *r, int32_t slot, int32_t *tok
   return judge(&s->work, s->p, d->q[slot], d->token[slot], s->request.rule, s->noise, s->n_tokens + slot, token);
 }
 
+/* A draw over a row that holds a NaN finds no winner; no such row should get this far. */
+static int nothing_drawn(void) { return specc_error(SPECC_E_NUMERICS, "a row gave no token to draw; nothing of the round was committed"); }
+
 static int accept(specc_session *s) {
   const specc_proposal *d = &s->proposal;
   int32_t vocab = s->model->target.vocab, slot = 0;
@@ -96,12 +99,14 @@ static int accept(specc_session *s) {
     row r = session_row(s, s->io.logits + (size_t)slot * (size_t)vocab, vocab, slot);
     int stands = judge_slot(s, &r, slot, &s->emitted[slot]);
     if (stands < 0) return -stands;
+    if (s->emitted[slot] < 0) return nothing_drawn();
     if (!stands) { s->n_emitted = slot + 1; return SPECC_OK; }
   }
   size_t from = (size_t)(SPECC_FAULT(bonus_row) && slot ? slot - 1 : slot);
   row r = session_row(s, s->io.logits + from * (size_t)vocab, vocab, slot);
   s->n_emitted = slot + 1;
   int code = choose(s, &r, s->n_tokens + slot, &s->emitted[slot]);
+  if (!code && s->emitted[slot] < 0) code = nothing_drawn();
   if (!code && SPECC_FAULT(extra_token) && slot && slot == s->k)
     code = choose(s, &r, s->n_tokens + slot + 1, &s->emitted[s->n_emitted++]);
   return code;
@@ -131,7 +136,7 @@ int session_verify(specc_session *s) {
 
 /* ------------------------------------------------------------------ the draft's side of the same function */
 int specc_draft_draw(specc_sampler *sampler, const float *logits, int32_t n_logits, int32_t depth, double *q, int32_t *token) {
-  if (!sampler || !logits || !q || !token || depth < 0 || depth >= SPECC_MAX_K)
+  if (!sampler || !logits || !q || !token || n_logits < 1 || depth < 0 || depth >= SPECC_MAX_K)
     return specc_error(SPECC_E_ARGUMENT, "specc_draft_draw needs the context's sampler, logits, q, token, and a depth of 0 to %d", SPECC_MAX_K - 1);
   specc_session *s = (specc_session *)sampler->session;
   row r = session_row(s, logits, n_logits, depth);

@@ -39,6 +39,10 @@ int distribution(workspace *w, const specc_options *o, const row *r, double *p);
 /* The argmax of the row after penalties, bias and mask; scratch [n_ids]. */
 int greedy(workspace *w, const specc_options *o, const row *r, double *scratch, int32_t *token);
 
+/* Ranges of specc.h, SPECC_E_ARGUMENT outside them; request.c. check_bias uses the workspace's stamps. */
+int check_options(const specc_options *o);
+int check_bias(workspace *w, const specc_options *o);
+
 /* First id whose running sum of weight [n] exceeds u times the total. Sums run over blocks of 64 ids, then over blocks. */
 int32_t draw_inverse(const double *weight, int32_t n, double u, double *block);
 /* Winner of the exponential race with rates p [n]: argmin -log(u_id) / p_id, lower id on ties. */

@@ -48,6 +48,7 @@ static int32_t shared_prefix(const specc_session *s, const int32_t *ids, int32_t
 }
 
 static int start(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
+  bool lost = s->stats.reasons & SPECC_R_DRAFT_ERROR;          /* the drafter was left out: its cache holds what it likes */
   int code = session_request(s, r, ids, n);
   if (code) return code;
   int32_t keep = shared_prefix(s, ids, n);
@@ -56,7 +57,7 @@ static int start(specc_session *s, const specc_request *r, const int32_t *ids, i
   s->n_tokens = s->n_prompt = n;
   atomic_store(&s->cancel, 0);
   s->phase = s->length < n - 1 ? PHASE_PREFILL : PHASE_DECODE;
-  if (s->draft && s->model->drafter.commit(s->draft, keep)) {
+  if (s->draft && s->model->drafter.commit(s->draft, lost ? 0 : keep)) {
     s->stats.reasons |= SPECC_R_DRAFT_ERROR;
     s->stats.enabled = 0;
     s->k = 0;
@@ -177,7 +178,10 @@ uint64_t specc_session_seed(const specc_session *s) { return s ? s->noise.seed :
 
 int specc_session_stats(const specc_session *s, specc_stats *stats) {
   if (!s || !stats) return specc_error(SPECC_E_ARGUMENT, "specc_session_stats needs a session and a place for the numbers");
+  specc_session *held = (specc_session *)s;                   /* the mark that a thread is inside is not the caller's data */
+  if (!enter(held)) return busy();
   *stats = s->stats;
   stats->target_length = s->length;
+  leave(held);
   return SPECC_OK;
 }

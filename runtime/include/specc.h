@@ -276,7 +276,7 @@ SPECC_API int specc_model_open(const specc_open_options *options, specc_model **
 typedef struct specc_model_parts {   /* a model from engines of your own, without a bundle */
   const specc_backend *target;     /* copied; released with the model */
   const specc_drafter *drafter;    /* copied; NULL for none */
-  int32_t n_ids;                   /* ids that may be sampled, <= vocab; further logits are masked */
+  int32_t n_ids;                   /* ids that may be sampled; further logits are masked, an id without a logit is never drawn */
   int32_t context;                 /* most tokens of prompt and output together */
   int32_t k_max;
   int32_t n_eos;
@@ -337,6 +337,7 @@ SPECC_API int specc_session_step(specc_session *session, specc_event *event);   
 /* Steps until finished; on_event may be NULL, non-zero from it cancels. */
 SPECC_API int specc_session_run(specc_session *session, int (*on_event)(void *user, const specc_event *event), void *user);
 SPECC_API void specc_session_cancel(specc_session *session);              /* any thread; takes effect within one engine call */
+/* The next two are for the thread that steps the session, between steps. */
 SPECC_API const int32_t *specc_session_tokens(const specc_session *session, int32_t *n_prompt, int32_t *n_tokens);  /* prompt and output */
 SPECC_API uint64_t specc_session_seed(const specc_session *session);
 SPECC_API int specc_session_stats(const specc_session *session, specc_stats *stats);

@@ -135,6 +135,38 @@ static void test_refusals(void) {
   specc_model_free(m);
 }
 
+/* Values that a careless caller hands to the pure parts and to certificates. */
+static void test_more_refusals(void) {
+  specc_model *m = make_model(1, 1, 1);
+  specc_session *s;
+  specc_request r;
+  specc_model_info info;
+  const float logits[4] = {0, 1, 2, 3};
+  const int32_t prompt[] = {1, 2}, far[] = {100000}, below[] = {-3000};
+  const double one[] = {1};
+  double p[4];
+  EXPECT(!specc_model_info_get(m, &info));
+  specc_certificate c = info.certificate;
+  c.k = 100000; EXPECT(specc_model_certify(m, &c) == SPECC_E_ARGUMENT);
+  c.k = 0; c.kind = 77; EXPECT(specc_model_certify(m, &c) == SPECC_E_ARGUMENT);
+  c.kind = SPECC_CERT_BOUNDED; c.law_width = 1000; EXPECT(specc_model_certify(m, &c) == SPECC_E_ARGUMENT);
+  specc_request_default(&r);
+  EXPECT(specc_distribution(&r.options, logits, 4, 4, far, 1, 0, p) == SPECC_E_ARGUMENT);
+  EXPECT(specc_distribution(&r.options, logits, 4, 4, NULL, 2, 0, p) == SPECC_E_ARGUMENT);
+  r.options.n_bias = 1; r.options.bias_ids = below; r.options.bias_values = one;
+  EXPECT(specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) == SPECC_E_ARGUMENT);
+  r.options.n_bias = 0; r.options.temperature = -1;
+  EXPECT(specc_distribution(&r.options, logits, 4, 4, NULL, 0, 0, p) == SPECC_E_ARGUMENT);
+  r.options.temperature = 1; r.options.repetition_penalty = 1e-310;
+  EXPECT(!specc_session_create(m, &s));
+  for (int rule = 0; rule < 2; rule++) {
+    r.rule = rule;
+    EXPECT(!specc_session_start(s, &r, prompt, 2) && specc_session_run(s, NULL, NULL) == SPECC_E_NUMERICS);
+  }
+  specc_session_free(s);
+  specc_model_free(m);
+}
+
 int main(void) {
   test_philox();
   test_polynomials();
@@ -142,5 +174,6 @@ int main(void) {
   test_equality();
   test_certificate();
   test_refusals();
+  test_more_refusals();
   return finish("core");
 }
