@@ -79,7 +79,7 @@ def to_struct(library: Library, request: Request) -> tuple[Any, list[Any]]:
     out.speculation, out.ignore_eos = int(bool(request.speculation)), int(bool(request.ignore_eos))
     out.seeded = int(request.seed is not None)
     _put(out, "seed", request.seed or 0)
-    strings = [ffi.new("char[]", text.encode()) for text in _strings(request.stop)]
+    strings = [ffi.new("char[]", text) for text in _strings(request.stop)]
     out.stop, out.n_stop = (array := ffi.new("char *[]", strings)), len(strings)
     return out, [*keep, *strings, array]
 
@@ -114,9 +114,12 @@ def _put(out: Any, name: str, value: Any) -> None:
         raise InputError(f"{name} is {value!r}; it must be {kind}") from None
 
 
-def _strings(stop: Sequence[str]) -> list[str]:
-    """The stop strings as a list; one bare string counts as a list of one."""
+def _strings(stop: Sequence[str]) -> list[bytes]:
+    """The stop strings in UTF-8; one bare string counts as a list of one."""
     strings = [stop] if isinstance(stop, str) else list(stop)
     if any(not isinstance(text, str) or "\0" in text for text in strings):
         raise InputError("stop must be a list of strings without NUL characters")
-    return strings
+    for number, text in enumerate(strings, 1):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError(f"stop string {number} is not valid UTF-8; write it in UTF-8")
+    return [text.encode() for text in strings]

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from specc.errors import EnvironmentFault, InputError
 from specc.plan import EnginePlan, Plan
+from specc.recipe import Sampling
 from specc.scratch import put, scratch_folder, told
 
 FORMAT = 1
 MANIFEST, CERTIFICATES = "manifest.json", "certificates"
 NO_DIGEST = "0" * 64
 CHUNK = 1 << 20
+NUMBER, OR_NONE = (int, float), type(None)
+FILE_PARTS = {"path": (str,), "bytes": (int,), "sha256": (str,)}
+PARTS: Mapping[str, tuple[type, ...]] = {
+    "name": (str,), "files": (list,), "plan": (dict,), "plan.k": (int,), "plan.context": (int,),
+    "plan.threads": (int,), "plan.hardware": (str,), "plan.draft": (str,), "plan.schemes.layers": (str,),
+    "plan.schemes.head": (str,), "engines.target.file": (str,), "engines.target.backend": (str,),
+    "engines.target.vocab": (int,), "engines.target.layers": (int,), "engines.target.kv_heads": (int,),
+    "engines.target.head_dim": (int,), "engines.target.capacity": (int,), "engines.target.widths": (list,),
+    "draft.kind": (str,), "tokenizer.file": (str,), "tokenizer.bytes": (str,), "tokenizer.ids": (int,),
+    "tokenizer.eos": (list,), "tokenizer.bos": (int, OR_NONE), "tokenizer.chat_template": (str, OR_NONE),
+    "lint.passed": (bool,), "lint.findings": (list,), "quality": (dict,), "sampling": (dict,), "gate": (dict,),
+    "gate.allow_bounded": (*NUMBER, OR_NONE), "provenance": (dict,),
+}  # fmt: skip
+"""Every part of the manifest that is read here or by a judge, with the JSON types that it may have."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +89,14 @@ def pack(place: Path, manifest: Mapping[str, Any], sources: Mapping[str, tuple[P
     text, digest = manifest_text(manifest)
     if stands(place, text):
         return read(place), False
-    with told(f"writing the bundle {place}"), scratch_folder(place) as folder:
+    real = Path(os.path.realpath(place))  # behind a link the folder is replaced, not the link
+    with told(f"writing the bundle {place}"), scratch_folder(real) as folder:
         for path, (source, file) in sources.items():
             copy(source, folder / path, file)
         (folder / CERTIFICATES).mkdir()
         keep_certificates(place, folder, digest)
         (folder / MANIFEST).write_text(text, encoding="ascii")
-        put(folder, place)
+        put(folder, real)
     return read(place), True
 
 
@@ -274,26 +291,67 @@ def read(folder: Path) -> Bundle:
         text = path.read_bytes()
         manifest = json.loads(text)
         version, digest = int(manifest["format"]), str(manifest["digest"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} is not a manifest ({error}); build the bundle again") from error
     if version > FORMAT:
         raise InputError(f"{path} has format {version}, newer than {FORMAT}, which this specc reads; update specc")
-    if hashlib.sha256(text.replace(digest.encode(), NO_DIGEST.encode(), 1)).hexdigest() != digest:
+    if hashlib.sha256(text.replace(digest.encode(errors="replace"), NO_DIGEST.encode(), 1)).hexdigest() != digest:
         raise InputError(f"{path} has been changed: its digest does not match; build the bundle again")
-    return Bundle(folder, manifest)
+    check_parts(manifest, path, PARTS)
+    bundle = Bundle(folder, manifest)
+    check_values(bundle, path)
+    return bundle
+
+
+def check_parts(manifest: Any, path: Path, parts: Mapping[str, tuple[type, ...]]) -> None:
+    """Refuse a manifest in which a dotted part is missing or has another type."""
+    for name, types in parts.items():
+        value = manifest
+        for key in name.split("."):
+            value = value.get(key, parts) if isinstance(value, dict) else parts  # `parts`: in no manifest
+        if type(value) not in types:
+            found = "has no usable" if value is parts else f"has a {type(value).__name__} as its"
+            raise InputError(f"{path} {found} {name!r}; build the bundle again")
+
+
+def check_values(bundle: Bundle, path: Path) -> None:
+    """Hold the parts against each other: files, the names that point at them, ids and sampling options."""
+    for item in bundle.manifest["files"]:
+        check_parts(item, path, FILE_PARTS)
+        checked_path(bundle, item["path"])
+    tokenizer, sampling = bundle.manifest["tokenizer"], bundle.manifest["sampling"]
+    listed = {file.path for file in bundle.files}
+    for name in (tokenizer["file"], tokenizer["chat_template"], bundle.manifest["engines"]["target"]["file"]):
+        if name is not None and checked_path(bundle, name) not in listed:
+            raise InputError(f"{path} names {name!r}, which is none of its files; {AGAIN}")
+    for number in (*tokenizer["eos"], tokenizer["bos"] or 0):
+        if type(number) is not int or not 0 <= number < 2**31:
+            raise InputError(f"{path} has {number!r} as the id of an end or begin token; {AGAIN}")
+    known = {field.name for field in fields(Sampling)}
+    for name, value in sampling.items():
+        if name not in known or type(value) not in NUMBER:
+            raise InputError(f"{path} has the sampling option {name!r} as {value!r}; {AGAIN}")
 
 
 def verify(bundle: Bundle, trust: bool = False) -> Bundle:
     """Check every file's size and, unless `trust`, its hash. Raises InputError naming the first that differs."""
     for file in bundle.files:
         path = bundle.folder / checked_path(bundle, file.path)
-        if path.is_symlink() or not path.is_file():
-            raise InputError(f"{path} is missing or a link; build the bundle again or copy it with its files")
-        if path.stat().st_size != file.bytes:
-            raise InputError(f"{path} has {path.stat().st_size} bytes, the manifest says {file.bytes}; {AGAIN}")
-        if not trust and sha256_of(path) != file.sha256:
-            raise InputError(f"{path} has been changed: its SHA-256 is not the manifest's; {AGAIN}")
+        try:
+            verify_file(path, file, trust)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}; check its rights") from error
     return bundle
+
+
+def verify_file(path: Path, file: File, trust: bool) -> None:
+    """Check one file's size and, unless `trust`, its hash."""
+    if path.is_symlink() or not path.is_file():
+        raise InputError(f"{path} is missing or a link; build the bundle again or copy it with its files")
+    if path.stat().st_size != file.bytes:
+        raise InputError(f"{path} has {path.stat().st_size} bytes, the manifest says {file.bytes}; {AGAIN}")
+    if not trust and sha256_of(path) != file.sha256:
+        raise InputError(f"{path} has been changed: its SHA-256 is not the manifest's; {AGAIN}")
 
 
 AGAIN = "build the bundle again or copy it once more"

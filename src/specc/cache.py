@@ -84,10 +84,11 @@ def look_up(place: Path, key: str) -> Stage | None:
     try:
         listing = json.loads((place / LISTING).read_text())
         whole = all(stat_of(place / item["path"]) == (item["bytes"], item["mtime_ns"]) for item in listing["files"])
-    except (OSError, ValueError, KeyError):
+        files = tuple(File(item["path"], item["bytes"], item["sha256"]) for item in listing["files"])
+        facts = dict(listing["facts"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    files = tuple(File(item["path"], item["bytes"], item["sha256"]) for item in listing["files"])
-    return Stage(place, files, listing["facts"], key, cached=True) if whole else None
+    return Stage(place, files, facts, key, cached=True) if whole else None
 
 
 def stat_of(path: Path) -> tuple[int, int]:

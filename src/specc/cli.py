@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ class Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer ver
             number = int(value) if self.whole else float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
-        good = math.isfinite(number) and self.low <= number <= self.high and not (self.above and number == self.low)
+        good = abs(number) < math.inf and self.low <= number <= self.high and not (self.above and number == self.low)
         if not good:
             self.fail(f"{value!r} is not {self.allowed()}", param, ctx)
         return number
@@ -43,12 +44,26 @@ class Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer ver
         kind = "a whole number" if self.whole else "a number"
         word = "above" if self.above else "from"
         low = "any" if self.low == -math.inf else f"{word} {self.low:g}"
-        return f"{kind} {low}" + (f" to {self.high:g}" if math.isfinite(self.high) else "")
+        high = str(self.high) if self.whole else f"{self.high:g}"
+        return f"{kind} {low}" + (f" to {high}" if math.isfinite(self.high) else "")
+
+
+class Threads(Number):
+    """A thread count that this machine can bear."""
+
+    def __init__(self) -> None:
+        self.cores = os.cpu_count() or 1
+        super().__init__(0, 4 * self.cores, whole=True)
+
+    def allowed(self) -> str:
+        """The range and where it comes from."""
+        return f"{super().allowed()}, 4 for each of this machine's {self.cores} cores"
 
 
 COUNT = Number(0, 2**31 - 1, whole=True)
 SEED = Number(0, 2**64 - 1, whole=True)
-THREADS = Number(0, 1024, whole=True)
+THREADS = Threads()
+TRIALS = Number(1, 10**7, whole=True)
 FOLDER = click.Path(path_type=Path)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value on standard output.")
@@ -100,7 +115,7 @@ def plan_verb(recipe: str, hardware: str | None, as_json: bool) -> None:
 
 @cli.command("gate")
 @click.argument("bundle", type=FOLDER)
-@click.option("--trials", type=Number(1, 10**12, whole=True), help="Rounds for each law test.")
+@click.option("--trials", type=TRIALS, help="Rounds for each law test.")
 @click.option("--seed", type=SEED, default=0, help="Seed of all draws of the judges.")
 @with_threads
 @with_certificates
@@ -265,11 +280,13 @@ def recipe_path(text: str) -> Path:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: one sentence on standard error for every mistake, a traceback only for our own."""
+    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows a question mark
     try:
         code = cli.main(arguments, prog_name="specc", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         code = complain(sentence(error), error.exit_code)
     except SpeccError as error:
@@ -277,9 +294,33 @@ def main(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         code = complain("interrupted", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        code = complain(failure(error), 3)
+    settle()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def open_streams() -> None:
+    """Standard streams that the caller closed lead nowhere, so that no file of ours gets their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # open until the end
+
+
+def settle() -> None:
+    """Flush both outputs; one that cannot take its text leads nowhere from here, so that the exit is quiet."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def failure(error: OSError) -> str:
+    """What the operating system refused, and of which file."""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "standard output"
+    return f"{name}: {error.strerror or error}; check the path, its rights and the space that is left"
 
 
 def sentence(error: click.ClickException) -> str:
@@ -291,7 +332,8 @@ def sentence(error: click.ClickException) -> str:
 
 def complain(message: str, code: int) -> int:
     """Print the sentence; returns the exit code."""
-    click.echo(f"specc: {message}", err=True)
+    with suppress(OSError):
+        click.echo(f"specc: {message}", err=True)
     return code
 
 

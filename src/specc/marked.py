@@ -15,6 +15,20 @@ from specc.errors import InputError, RecipeError
 
 Value = TypeVar("Value", int, str)
 
+UNUSABLE = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
+"""What the YAML package raises for text that its tag, or its escapes, do not fit."""
+
+
+class Loader(yaml.SafeLoader):
+    """Refuses aliases: a few lines of them stand for billions of values, or for a value inside itself."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node, or an error where it is an alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are not used here", self.peek_event().start_mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
+
 
 @dataclass(frozen=True)
 class Table:
@@ -81,6 +95,8 @@ class Table:
         value = self.values.get(key, default)
         if not isinstance(value, str) or not value.strip():
             raise self.wrong(key, "a non-empty string is needed")
+        if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
+            raise self.wrong(key, "a string without NUL and without halves of letters is needed")
         return value
 
     def optional_text(self, key: str) -> str | None:
@@ -100,7 +116,7 @@ class Table:
     def number(self, key: str, default: float | None, low: float, high: float, *, above: bool = False) -> float:
         """A finite number in [low, high], or in (low, high] where `above`."""
         value = self.values.get(key, default)
-        good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        good = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
         if not good or not low <= value <= high or (above and value == low):  # type: ignore[operator]
             word = "above" if above else "from"
             raise self.wrong(key, f"allowed are numbers {word} {low:g} to {high:g}")
@@ -134,7 +150,10 @@ def shown(value: Any) -> str:
     """A value as an error prints it."""
     if isinstance(value, Table):
         return "a mapping"
-    text = "empty" if value is None else repr(value)
+    try:
+        text = "empty" if value is None else repr(value)
+    except ValueError:  # Python prints whole numbers up to 4300 digits only
+        return "a very long number"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -145,12 +164,14 @@ def read_table(path: Path) -> Table:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {reason(error)}; give the path of a YAML file") from error
     try:
-        node = yaml.compose(source, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
+        node = yaml.compose(source, Loader=Loader)
+        if not isinstance(node, yaml.MappingNode):
+            raise RecipeError(str(path), 1, "the file holds no mapping", "'key: value' lines are needed")
+        return build(node, str(path), source, "")
+    except UNUSABLE as error:
         raise RecipeError(str(path), mark_line(error), f"not YAML: {first_line(error)}", "correct the line") from error
-    if not isinstance(node, yaml.MappingNode):
-        raise RecipeError(str(path), 1, "the file holds no mapping", "'key: value' lines are needed")
-    return build(node, str(path), source, "")
+    except RecursionError as error:
+        raise RecipeError(str(path), 1, "the file is nested too deeply", "two levels are enough") from error
 
 
 def reason(error: Exception) -> str:
@@ -158,13 +179,13 @@ def reason(error: Exception) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
-def mark_line(error: yaml.YAMLError) -> int:
+def mark_line(error: Exception) -> int:
     """Line of a YAML error, 1 where it has none."""
     mark = getattr(error, "problem_mark", None)
     return mark.line + 1 if mark is not None else 1
 
 
-def first_line(error: yaml.YAMLError) -> str:
+def first_line(error: Exception) -> str:
     """The parser's own short word for the problem."""
     return str(getattr(error, "problem", None) or error).splitlines()[0]
 
@@ -198,7 +219,7 @@ def convert(node: yaml.Node, file: str, source: str, path: str) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return [convert(item, file, source, path) for item in node.value]
     try:
-        return yaml.SafeLoader("").construct_object(node)
-    except (yaml.YAMLError, ValueError) as error:
+        return Loader("").construct_object(node)
+    except UNUSABLE as error:
         line = node.start_mark.line + 1
-        raise RecipeError(file, line, f"{path} is {node.value!r}", "a plain value is needed") from error
+        raise RecipeError(file, line, f"{path} is {shown(node.value)}", "a plain value is needed") from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specc.bundle import Bundle, read
+from specc.bundle import Bundle, read, verify
 from specc.errors import InputError
 from specc.template import Prompter
 
@@ -43,10 +43,10 @@ def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: 
     """
     from specc.runtime import Model
 
-    bundle = read(folder)
+    bundle = verify(read(folder), ask.trust)
     ids = prompt_ids(bundle, ask)
     request = {**bundle.manifest["sampling"], **ask.request}
-    opened = Model.open(folder, threads=ask.threads, certificates=ask.certificates, trust=ask.trust)
+    opened = Model.open(folder, threads=ask.threads, certificates=ask.certificates, trust=True)
     with opened as model, model.session() as session:
         pieces, finish = [], "cancelled"
         events = session.generate(ids, **request)

@@ -17,6 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from specc.bundle import Bundle
 from specc.errors import InputError
+from specc.marked import reason
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -51,7 +52,7 @@ class Prompter:
         """The prompter of a bundle; without a template where its recipe says `prompt_template: none`."""
         part = bundle.manifest["tokenizer"]
         chat = part["chat_template"] if bundle.manifest.get("prompt_template", "chat") == "chat" else None
-        template = (bundle.folder / chat).read_text(encoding="utf-8") if chat else None
+        template = read_template(bundle.folder / chat) if chat else None
         return cls(load_tokenizer(bundle.folder / part["file"]), template, part["bos"], part["eos"], part["ids"])
 
     @property
@@ -97,6 +98,14 @@ class Prompter:
         ends = [self._tokenizer.id_to_token(id) for id in self._eos]
         begin = self._tokenizer.id_to_token(self._bos) if self._bos is not None else None
         return {"bos_token": begin or "", "eos_token": next((end for end in ends if end), "")}
+
+
+def read_template(path: Path) -> str:
+    """The chat template of a bundle. Raises InputError for a file that is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {reason(error)}; build the bundle again") from error
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

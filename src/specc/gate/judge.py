@@ -5,6 +5,7 @@ The old certificate stays in force until the last step: a gate that is cancelled
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,16 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from specc.bundle import PARTS, check_parts
 from specc.errors import InputError
 from specc.gate import certificate as certify_judge
 from specc.gate import equality, law, speed, stats, twosample
 from specc.gate.checks import Check
 from specc.runtime import Certificate, Model, controls, device, engine_library, library
+from specc.scratch import told
 
 Progress = Callable[[str, int, int], Any]      # stage, done, total
 TESTS = 600                                    # p-values of the gate's own law tests, rounded up
 INVARIANT = ("specc-cpu",)                     # dialects whose rows do not depend on the width
 CONTROLS_LIBRARY = "libspecc_controls.so"
+READ = ("lint.passed", "lint.findings", "plan.threads", "engines.target.backend")    # of the manifest
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ def run_gate(folder: str | Path, *, trials: int | None = None, seed: int = 0, th
     folder, progress = Path(folder), progress or (lambda *_: None)
     manifest, tokens = read_manifest(folder), read_calibration(folder)
     out = Path(certificates_out) if certificates_out else folder / "certificates"
+    check_writable(out)
     laws, results = judge_laws(trials, seed, progress), list[GateResult]()
     for count in [threads] if isinstance(threads, int) else threads or [0]:
         with Model.open(folder, threads=count) as model:
@@ -85,6 +90,14 @@ def run_gate(folder: str | Path, *, trials: int | None = None, seed: int = 0, th
             path = model.save_certificate(result.certificate, out, result.report | {"checks": numbers(result.checks)})
         results.append(replace(result, path=path))
     return results[0] if len(results) == 1 else together(results)
+
+
+def check_writable(out: Path) -> None:
+    """Make the folder of the certificates and try it, before hours of judging end in a folder without rights."""
+    with told(f"writing a certificate into {out}"):
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as probe:
+            probe.write(b"specc")
 
 
 def judge_laws(trials: int | None, seed: int, progress: Progress) -> Laws:
@@ -183,8 +196,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest as JSON; its hashes are checked by Model.open."""
     try:
         found: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{folder} is not a bundle: manifest.json cannot be read ({error}); build it again") from None
+    check_parts(found, folder / "manifest.json", {name: PARTS[name] for name in READ})
     return found
 
 
