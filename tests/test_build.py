@@ -87,6 +87,20 @@ def test_code_hash_covers_the_package() -> None:
     assert len(cache.source_files("specc.exporter")) > 5 and cache.source_files("specc.nothing") == []
 
 
+@pytest.mark.parametrize(
+    "text", ["[]", "3", "", '{"files": 3, "facts": {}}', '{"files": [3], "facts": {}}', '{"files": []}',
+             '{"files": [], "facts": 3}', "[" * 100000],
+)  # fmt: skip
+def test_a_damaged_listing_is_a_miss(
+    tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace, own_cache: Path, text: str
+) -> None:
+    build(write_recipe(), out=tmp_path / "b")
+    for listing in own_cache.glob("*/*/stage.json"):
+        listing.write_text(text)
+    assert not any(row.cached for row in build(write_recipe(), out=tmp_path / "b").rows if row.stage != "pack")
+    assert fake_model.exports == 2 and hidden(tmp_path) == []
+
+
 def test_a_damaged_cache_entry_is_made_again(
     tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace, own_cache: Path
 ) -> None:

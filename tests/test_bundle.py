@@ -111,6 +111,10 @@ def test_a_changed_manifest_is_found(tmp_path: Path, parts: Parts) -> None:
         ("{", "is not a manifest"),
         ("[]", "is not a manifest"),
         ('{"format": "x", "digest": ""}', "is not a manifest"),
+        ('{"format": 1e999, "digest": ""}', "is not a manifest"),
+        ('{"format": Infinity, "digest": ""}', "is not a manifest"),
+        ("[" * 100000, "is not a manifest"),
+        ('{"format": 1, "digest": "\\ud800"}', "has been changed"),
     ],
 )
 def test_manifests_that_cannot_be_read(tmp_path: Path, text: str, found: str) -> None:
@@ -132,6 +136,70 @@ def test_paths_that_lead_out_are_refused(tmp_path: Path, parts: Parts, path: str
     (made.folder / "manifest.json").write_text(bundles.manifest_text(evil)[0])
     with pytest.raises(InputError, match="leads out of the bundle"):
         verify(read(made.folder))
+
+
+def forged(folder: Path, manifest: dict[str, Any]) -> Path:
+    """A bundle whose manifest is whole by its digest."""
+    (folder / "manifest.json").write_text(bundles.manifest_text(manifest)[0])
+    return folder
+
+
+@pytest.mark.parametrize("name", bundles.PARTS)
+@pytest.mark.parametrize("missing", [True, False])
+def test_parts_that_are_missing_or_mistyped(tmp_path: Path, parts: Parts, name: str, missing: bool) -> None:
+    """A right digest makes no right manifest."""
+    made, _ = pack(tmp_path / "b", *parts)
+    *above, last = name.split(".")
+    owner = made.manifest
+    for key in above:
+        owner = owner[key]
+    owner[last] = [] if dict in bundles.PARTS[name] else {}
+    if missing:
+        del owner[last]
+    with pytest.raises(InputError, match=f"manifest.json has .*{name}'; build the bundle again"):
+        read(forged(made.folder, made.manifest))
+
+
+@pytest.mark.parametrize("files", [[3], [{}], [{"path": "a", "bytes": "1", "sha256": ""}]])
+def test_files_that_are_no_list_of_files(tmp_path: Path, parts: Parts, files: Any) -> None:
+    made, _ = pack(tmp_path / "b", *parts)
+    with pytest.raises(InputError, match="manifest.json has"):
+        read(forged(made.folder, dict(made.manifest, files=files)))
+
+
+@pytest.mark.parametrize("key", ["file", "bytes", "chat_template"])
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("../x", "leads out"), ("/etc/passwd", "leads out"), ("x", "names 'x', which is none of its files")],
+)
+def test_names_of_the_tokenizer_are_files_of_the_bundle(
+    tmp_path: Path, parts: Parts, key: str, path: str, found: str
+) -> None:
+    made, _ = pack(tmp_path / "b", *parts)
+    made.manifest["tokenizer"][key] = path
+    with pytest.raises(InputError, match=found):
+        read(forged(made.folder, made.manifest))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    made, _ = pack(tmp_path / "b", *parts)
+    monkeypatch.setattr(bundles, "sha256_of", denied)
+    with pytest.raises(InputError, match="cannot be read: Permission denied"):
+        verify(made)
+
+
+def test_a_linked_place_stays_a_link(tmp_path: Path, parts: Parts) -> None:
+    """The folder behind it is replaced, and nothing stays behind."""
+    manifest, sources = parts
+    pack(tmp_path / "there" / "b", manifest, sources)
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "b")
+    made, written = pack(tmp_path / "link", dict(manifest, name="other"), sources)
+    assert written and made.folder == tmp_path / "link" and made.folder.is_symlink()
+    assert read(tmp_path / "there" / "b").manifest["name"] == "other"
+    assert leftovers(tmp_path) == leftovers(tmp_path / "there") == []
 
 
 def test_the_same_bundle_is_left_alone_with_its_certificates(tmp_path: Path, parts: Parts) -> None:

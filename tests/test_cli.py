@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -206,6 +208,50 @@ def test_exit_codes(
 def test_no_bundle(specc: Run, tmp_path: Path, verb: str) -> None:
     code, out, err = specc(verb, tmp_path / "none", *(["-p", "x"] if verb == "run" else []))
     assert (code, out) == (2, "") and "is no bundle: it has no manifest.json" in err
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_the_same_damage_is_the_same_sentence(specc: Run, bundle: Path, asked: dict[str, Any], damage: str) -> None:
+    path = bundle / ("chat_template.jinja" if damage == "missing" else "target.onnx")
+    path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:-1] + b"x")
+    found = [specc(*verb, bundle)[::2] for verb in (("run", "-p", "x"), ("inspect",), ("gate",))]
+    assert {code for code, _ in found} == {2} and len({err.strip() for _, err in found}) == 1
+    assert ("missing or a link" if damage == "missing" else "has been changed") in found[0][1]
+    if damage == "changed":
+        assert specc("run", bundle, "-p", "x", "--trust")[0] == 0
+
+
+def test_limits_of_the_machine(specc: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specc.cli.THREADS.high", 12)
+    monkeypatch.setattr("specc.cli.THREADS.cores", 3)
+    err = specc("inspect", bundle, "--threads", "13")[2]
+    assert "'13' is not a whole number from 0 to 12, 4 for each of this machine's 3 cores" in err
+    assert "whole number from 1 to 10000000" in specc("gate", bundle, "--trials", 10**7 + 1)[2]
+    assert "whole number from 0 to 2147483647" in specc("run", bundle, "-p", "x", "--top-k", "9" * 400)[2]
+
+
+def test_what_the_file_system_refuses(specc: Run, tmp_path: Path) -> None:
+    """A name that is too long for it: one sentence; from Python 3.14 on such a name is one of no file (exit 2)."""
+    for verb in (("inspect", "a" * 300), ("build", "a" * 300)):
+        code, out, err = specc(*verb)
+        assert code in (2, 3) and out == "" and "a" * 300 in err and err.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code", "found"),
+    [
+        (">/dev/full", 3, "specc: standard output: No space left on device; check"),
+        (">/dev/full 2>&1", 3, ""),
+        (">&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        ("| true", 0, ""),
+    ],
+)
+def test_streams_that_take_nothing(redirect: str, code: int, found: str) -> None:
+    """The exit code stands, and the exit itself adds nothing to standard error."""
+    script = f"set -o pipefail; '{sys.executable}' -m specc.cli targets --json {redirect}"
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert ended.returncode == code and ended.stderr.startswith(found) and ended.stderr.count("\n") == bool(found)
 
 
 def test_gate(specc: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

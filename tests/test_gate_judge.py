@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 from table_models import LOGITS, TOKENS, Disturbed, by_neighbour, exact_model, table
 
-from specc.errors import InputError
+from specc.errors import EnvironmentFault, InputError
 from specc.gate import Check, run_gate
-from specc.gate.judge import Laws, Opened, judge_laws, judge_opened, read_calibration, reasons_of
+from specc.gate.judge import (
+    Laws,
+    Opened,
+    check_writable,
+    judge_laws,
+    judge_opened,
+    read_calibration,
+    read_manifest,
+    reasons_of,
+)
 from specc.runtime import Model, ModelDraft, Ngram
 
 
@@ -92,6 +101,25 @@ def test_a_certificate_for_each_thread_count(bundle: Path, monkeypatch: pytest.M
     assert hashes[0] == hashes[1]
     assert sum(check.name.startswith("law:") for check in found.checks) == sum(
         check.name.startswith("law:") for check in run_gate(bundle, trials=3000).checks)
+
+
+def test_a_place_that_takes_no_certificate(bundle: Path, tmp_path: Path) -> None:
+    """It is found before the judges start; a folder that is not there yet is made."""
+    def start(*_: object) -> None:
+        raise AssertionError("a judge has started")
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentFault, match="writing a certificate into .*file/deep failed: .*; check the path"):
+        run_gate(bundle, trials=100, certificates_out=tmp_path / "file" / "deep", progress=start)
+    check_writable(tmp_path / "new" / "deep")
+    assert list((tmp_path / "new" / "deep").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["[" * 100000, "[]", "{}", '{"lint": 3}', '{"plan": {"threads": "2"}}'])
+def test_damaged_manifest(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(InputError, match=r"manifest\.json"):
+        read_manifest(tmp_path)
 
 
 def test_reasons_follow_judges() -> None:

@@ -104,6 +104,26 @@ def test_numbers_must_be_finite(write_recipe: Write, value: str) -> None:
         load_recipe(path)
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("context: 0x" + "f" * 5000, "context is a very long number; allowed are whole numbers"),
+        ("context: [0x" + "f" * 5000 + "]", "context is a very long number"),
+        ("sampling: {temperature: " + "9" * 400 + "}", "temperature is 99999"),
+        ("sampling: {temperature: 0x" + "f" * 5000 + "}", "temperature is a very long number; allowed are numbers"),
+        ('target: {checkpoint: "a\\0b"}', "target.checkpoint is 'a\\x00b'; a string without NUL"),
+        ('target: {checkpoint: "a\\uD800b"}', "target.checkpoint is 'a\\ud800b'; a string without NUL"),
+    ],
+)
+def test_values_beyond_what_python_takes(write_recipe: Write, line: str, found: str) -> None:
+    key = line.partition(":")[0]
+    path = write_recipe(**{key: None})
+    path.write_text(f"{path.read_text()}{line}\n")
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path)
+    assert found in str(caught.value) and len(str(caught.value)) < 400
+
+
 def test_the_line_is_that_of_the_key(write_recipe: Write) -> None:
     path = write_recipe("# comment\ntarget:\n  checkpoint: x\n\ndraft:\n  kind: ngram\n  max_mtch: 4\ncontext: 64\n")
     with pytest.raises(RecipeError) as caught:
@@ -120,6 +140,16 @@ def test_the_line_is_that_of_the_key(write_recipe: Write) -> None:
         ("", 1, "the file holds no mapping"),
         ("1: 2\n", 1, "a key is '1'"),
         ("context: !!python/object:os.system x\n", 1, "context is"),
+        ("context: 64\na: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n", 3, "aliases are not used here"),
+        ("a: &a [*a]\n", 1, "aliases are not used here"),
+        ("a: " + "[" * 5000 + "]" * 5000, 1, "nested too deeply"),
+        ("a: " + "{a: " * 5000 + "1" + "}" * 5000, 1, "nested too deeply"),
+        ("a: 1\nb: !!bool x\n", 2, "b is 'x'"),
+        ("a: !!timestamp x\n", 1, "a is 'x'"),
+        ("a: !!int ''\n", 1, "a is ''"),
+        ("a: !!float '" + "1:" * 600 + "1'\n", 1, "a is '1:1:"),
+        ('a: "\\UFFFFFFFF"\n', 1, "not YAML"),
+        ("a: " + "9" * 5000 + "\n", 1, "a is '999"),
     ],
 )
 def test_files_that_are_no_recipe(write_recipe: Write, text: str, line: int, found: str) -> None:

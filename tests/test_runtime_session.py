@@ -29,6 +29,15 @@ def test_bad_options(option: dict[str, Any]) -> None:
         assert session.run([0], temperature=0, max_new_tokens=2).tokens == [1, 2]
 
 
+def test_a_stop_string_that_is_no_text() -> None:
+    """Which one is told, counted from 1."""
+    with (
+        self_drafting(chain(8), None, token_bytes=[b"a"] * 8) as model, model.session() as session,
+        pytest.raises(InputError, match="stop string 2 is not valid UTF-8"),
+    ):  # fmt: skip
+        session.run([0], stop=["a", "b\udcff"])
+
+
 @pytest.mark.parametrize("prompt", [[], [-1], [8], [2**40], [0.5], "text", [[0]], None])
 def test_bad_prompts(prompt: Any) -> None:
     """An error for that call only; another session in mid-text goes on."""

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from specc.errors import EnvironmentFault, InputError
+from specc.marked import shown
 from specc.plan import EnginePlan, Plan
 from specc.recipe import Sampling
 from specc.scratch import put, scratch_folder, told
@@ -23,6 +24,7 @@ NO_DIGEST = "0" * 64
 CHUNK = 1 << 20
 NUMBER, OR_NONE = (int, float), type(None)
 FILE_PARTS = {"path": (str,), "bytes": (int,), "sha256": (str,)}
+FINDING_PARTS = {"node": (str,), "op": (str,), "why": (str,)}
 PARTS: Mapping[str, tuple[type, ...]] = {
     "name": (str,), "files": (list,), "plan": (dict,), "plan.k": (int,), "plan.context": (int,),
     "plan.threads": (int,), "plan.hardware": (str,), "plan.draft": (str,), "plan.schemes.layers": (str,),
@@ -308,10 +310,10 @@ def check_parts(manifest: Any, path: Path, parts: Mapping[str, tuple[type, ...]]
     for name, types in parts.items():
         value = manifest
         for key in name.split("."):
-            value = value.get(key, parts) if isinstance(value, dict) else parts  # `parts`: in no manifest
+            value = value.get(key, ...) if isinstance(value, dict) else ...  # what no JSON value is
         if type(value) not in types:
-            found = "has no usable" if value is parts else f"has a {type(value).__name__} as its"
-            raise InputError(f"{path} {found} {name!r}; build the bundle again")
+            found = "has no usable" if value is ... else f"has {shown(value)} as its"
+            raise InputError(f"{path} {found} {name!r}; {AGAIN}")
 
 
 def check_values(bundle: Bundle, path: Path) -> None:
@@ -320,17 +322,24 @@ def check_values(bundle: Bundle, path: Path) -> None:
         check_parts(item, path, FILE_PARTS)
         checked_path(bundle, item["path"])
     tokenizer, sampling = bundle.manifest["tokenizer"], bundle.manifest["sampling"]
-    listed = {file.path for file in bundle.files}
-    for name in (tokenizer["file"], tokenizer["chat_template"], bundle.manifest["engines"]["target"]["file"]):
+    listed, engines = {file.path for file in bundle.files}, list(bundle.manifest["engines"].values())
+    for engine in engines:
+        check_parts(engine, path, {"file": (str,)})
+    for name in (tokenizer["file"], tokenizer["bytes"], tokenizer["chat_template"], *(e["file"] for e in engines)):
         if name is not None and checked_path(bundle, name) not in listed:
             raise InputError(f"{path} names {name!r}, which is none of its files; {AGAIN}")
-    for number in (*tokenizer["eos"], tokenizer["bos"] or 0):
+    for number in (*tokenizer["eos"], tokenizer["bos"] or 0, *bundle.manifest["engines"]["target"]["widths"]):
         if type(number) is not int or not 0 <= number < 2**31:
-            raise InputError(f"{path} has {number!r} as the id of an end or begin token; {AGAIN}")
+            raise InputError(f"{path} has {shown(number)} as an end or begin token or as a width; {AGAIN}")
+    lint = bundle.manifest["lint"]
+    for finding in lint["findings"]:
+        check_parts(finding, path, FINDING_PARTS)
+    if lint["passed"] is bool(lint["findings"]):
+        raise InputError(f"{path} has {len(lint['findings'])} findings and says passed: {lint['passed']}; {AGAIN}")
     known = {field.name for field in fields(Sampling)}
     for name, value in sampling.items():
         if name not in known or type(value) not in NUMBER:
-            raise InputError(f"{path} has the sampling option {name!r} as {value!r}; {AGAIN}")
+            raise InputError(f"{path} has the sampling option {name!r} as {shown(value)}; {AGAIN}")
 
 
 def verify(bundle: Bundle, trust: bool = False) -> Bundle:

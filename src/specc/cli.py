@@ -293,7 +293,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = complain(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         code = complain("interrupted", 130)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click makes the latter of the former, and of nothing else here
         code = 0
     except OSError as error:
         code = complain(failure(error), 3)
