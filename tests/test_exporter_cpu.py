@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 
 torch = pytest.importorskip("torch")
 
@@ -26,18 +25,6 @@ from specc.exporter.pack import KINDS  # noqa: E402
 from specc.exporter.session import over, runner, session_options  # noqa: E402
 from specc.plan import Scheme  # noqa: E402
 
-
-def load_tiny() -> Any:
-    """tests/tiny.py by path: the tests run in importlib mode."""
-    spec = importlib.util.spec_from_file_location("specc_tests_tiny", Path(__file__).with_name("tiny.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tiny = load_tiny()
 Known = Callable[[str], tuple[Path, Any]]
 SCALED = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": 1.3}
 MODELS: dict[str, dict[str, Any]] = {

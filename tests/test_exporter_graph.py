@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 
 torch = pytest.importorskip("torch")
 
@@ -24,18 +23,6 @@ from specc.exporter.session import over, runner, session_options  # noqa: E402
 from specc.exporter.trace import trace  # noqa: E402
 from specc.plan import EnginePlan, Scheme  # noqa: E402
 
-
-def load_tiny() -> Any:
-    """tests/tiny.py by path: the tests run in importlib mode."""
-    spec = importlib.util.spec_from_file_location("specc_tests_tiny", Path(__file__).with_name("tiny.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tiny = load_tiny()
 FLOAT = Scheme("fp32", "fp32", 32)
 
 

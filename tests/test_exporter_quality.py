@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 
 torch = pytest.importorskip("torch")
 
@@ -22,19 +20,6 @@ from specc.exporter.sample import TEXT  # noqa: E402
 from specc.exporter.tokens import Tokens  # noqa: E402
 from specc.gate.quality import misses  # noqa: E402
 from specc.plan import Scheme  # noqa: E402
-
-
-def load_tiny() -> Any:
-    """tests/tiny.py by path: the tests run in importlib mode."""
-    spec = importlib.util.spec_from_file_location("specc_tests_tiny", Path(__file__).with_name("tiny.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tiny = load_tiny()
 
 
 @pytest.fixture(scope="module")

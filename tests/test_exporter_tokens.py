@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 
 pytest.importorskip("tokenizers")
 
 from specc.errors import InputError  # noqa: E402
 from specc.exporter.sample import sample_ids  # noqa: E402
 from specc.exporter.tokens import Tokens, compare_tokenizers, id_bytes, id_map_sha256, strips_leading_space  # noqa: E402
-
-
-def load_tiny() -> Any:
-    """tests/tiny.py by path: the tests run in importlib mode."""
-    spec = importlib.util.spec_from_file_location("specc_tests_tiny", Path(__file__).with_name("tiny.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tiny = load_tiny()
 
 
 def tokens(**changes: Any) -> Tokens:
