@@ -222,8 +222,8 @@ def test_the_same_damage_is_the_same_sentence(specc: Run, bundle: Path, asked: d
 
 
 def test_limits_of_the_machine(specc: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specc.cli.THREADS.high", 12)
-    monkeypatch.setattr("specc.cli.THREADS.cores", 3)
+    monkeypatch.setattr("specc.verbs.options.THREADS.high", 12)
+    monkeypatch.setattr("specc.verbs.options.THREADS.cores", 3)
     err = specc("inspect", bundle, "--threads", "13")[2]
     assert "'13' is not a whole number from 0 to 12, 4 for each of this machine's 3 cores" in err
     assert "whole number from 1 to 10000000" in specc("gate", bundle, "--trials", 10**7 + 1)[2]

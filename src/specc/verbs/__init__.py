@@ -1,0 +1,1 @@
+"""A verb of the command line a file; `specc.cli` lists them."""

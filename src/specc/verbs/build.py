@@ -1,0 +1,24 @@
+"""`specc build`: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from specc.verbs.options import FOLDER, as_json, out, recipe_path, with_target
+
+
+@click.command("build")
+@click.argument("recipe")
+@with_target
+@click.option("-o", "--out", "place", type=FOLDER, help="The bundle's folder; default: the recipe's name, here.")
+@as_json
+def build_verb(recipe: str, hardware: str | None, place: Path | None, as_json: bool) -> None:
+    """Build the bundle of RECIPE (a file, or the name of one that comes along)."""
+    from specc import show
+    from specc.build import build, summary
+
+    with show.StageBars() as bars:
+        built = build(recipe_path(recipe), hardware, place, bars)
+    out(summary(built)) if as_json else show.built(built)

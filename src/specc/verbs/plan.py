@@ -1,0 +1,22 @@
+"""`specc plan`: sizes, memory and predicted speed; no weights are read."""
+
+from __future__ import annotations
+
+import click
+
+from specc.verbs.options import as_json, out, recipe_path, with_target
+
+
+@click.command("plan")
+@click.argument("recipe")
+@with_target
+@as_json
+def plan_verb(recipe: str, hardware: str | None, as_json: bool) -> None:
+    """Show sizes, memory and predicted speed of RECIPE, without building it."""
+    from specc import show
+    from specc.build import plan_recipe
+    from specc.plan import as_dict
+    from specc.recipe import load_recipe
+
+    made = plan_recipe(load_recipe(recipe_path(recipe)), hardware).plan
+    out(as_dict(made)) if as_json else show.plan(made)
