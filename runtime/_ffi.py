@@ -16,7 +16,7 @@ from specc.errors import InputError, RuntimeFault
 
 HERE = Path(__file__).resolve().parent
 CONTROLS = "int specc_fault_set(const char *name); const char *specc_fault_name(int index);"
-CALLER_FAULTS = ("SPECC_E_ARGUMENT", "SPECC_E_CAPACITY", "SPECC_E_UNSUPPORTED")
+CALLER_FAULTS = ("SPECC_E_ARGUMENT", "SPECC_E_CAPACITY", "SPECC_E_FORMAT", "SPECC_E_UNSUPPORTED")
 
 
 def header_text(path: Path) -> str:
