@@ -10,7 +10,8 @@ def test_four_classes_of_eight_and_eight() -> None:
     held_out, tuning = prompts.load("held-out"), prompts.load("tuning")
     assert list(held_out) == list(tuning) == ["chat", "code", "json", "rewriting"]
     assert all(len(texts) == 8 for half in (held_out, tuning) for texts in half.values())
-    assert all(text and text == text.strip() for half in (held_out, tuning) for texts in half.values() for text in texts)
+    texts = [text for half in (held_out, tuning) for texts in half.values() for text in texts]
+    assert all(text and text == text.strip() for text in texts)
 
 
 def test_held_out_half_is_the_one_committed_before_training() -> None:
