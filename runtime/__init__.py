@@ -10,10 +10,10 @@ from specc.runtime.model import Info, Model, device, kernels
 from specc.runtime.parts import Backend, DraftContext, Drafter, Io, ModelDraft, Ngram, Node, Ort, Table, Wrapped
 from specc.runtime.pure import distribution
 from specc.runtime.request import Options, Request
-from specc.runtime.session import Event, Result, Session
+from specc.runtime.session import Decision, Event, Result, Session
 
 __all__ = [
-    "Backend", "Certificate", "DraftContext", "Drafter", "Event", "Info", "Io", "Library", "Model", "ModelDraft",
-    "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "Table", "Wrapped", "controls", "device",
-    "distribution", "engine_library", "kernels", "library",
+    "Backend", "Certificate", "Decision", "DraftContext", "Drafter", "Event", "Info", "Io", "Library", "Model",
+    "ModelDraft", "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "Table", "Wrapped", "controls",
+    "device", "distribution", "engine_library", "kernels", "library",
 ]

@@ -20,6 +20,22 @@ COUNTERS = ("target_calls", "draft_calls", "prefill_calls", "rounds", "rounds_pr
             "emitted", "seconds", "target_seconds", "draft_seconds", "prefill_seconds", "target_length", "draft_length")
 
 
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """One judged slot of a round (struct specc_decision); numbers that decided nothing are None."""
+
+    position: int                              # of the emitted token among prompt and output
+    drafted: int | None                        # the proposed id
+    emitted: int                               # the id that stands
+    accepted: bool                             # the proposed id stands
+    p_drafted: float | None
+    q_drafted: float | None                    # 1 for one-hot
+    p_emitted: float
+    u: float | None                            # accepted when u * q < p
+    draw: float | None                         # drew the emitted id from p or (p - q)+
+    q: npt.NDArray[np.float64] | None          # [n_ids] what the id was drawn from; None: one-hot
+
+
 @dataclass(frozen=True)
 class Event:
     """What one step did: a prompt chunk or a round."""
@@ -31,6 +47,7 @@ class Event:
     drafted: tuple[int, ...]                   # [proposed]
     finished: str | None                       # None, "stop", "length" or "cancelled"
     prefill: bool
+    decisions: tuple[Decision, ...] = ()       # after Session.trace
 
 
 @dataclass(frozen=True)
@@ -52,7 +69,9 @@ class Session:
         library.check(library.c.specc_session_create(model, pointer))
         self._library, self._c, self._owner = library, pointer[0], owner
         self._generation = 0
-        self._k_max = _k_max(library, model)
+        info = _info(library, model)
+        self._k_max, self._n_ids, self._vocab = int(info.k_max), int(info.n_ids), int(info.vocab)
+        self._traced = False
         self._free = weakref.finalize(self, _free, library, pointer[0], owner)
 
     def generate(self, ids: Ids, **options: Any) -> Generator[Event, None, None]:
@@ -84,6 +103,24 @@ class Session:
         self._library.check(self._library.c.specc_trials(
             self._pointer(), request, int_pointer(prompt), prompt.size, rounds, n_trials, int_pointer(out)))
         del keep
+        return out
+
+    def trace(self, on: bool = True) -> None:
+        """Whether events carry the decisions of their round."""
+        self._library.check(self._library.c.specc_session_trace(self._pointer(), int(on)))
+        self._traced = on
+
+    def rows(self, ids: Ids, past: int, width: int, wanted: bool = True) -> npt.NDArray[np.float32]:
+        """Logits [n, vocab] of ids [n] at places past, past + 1, ... in one call of `width` rows; [0, vocab] unwanted.
+
+        Places before `past` hold from earlier calls. A generation that is under way ends.
+        """
+        tokens = token_array(ids)
+        out = np.empty((tokens.size if wanted else 0, self._vocab), np.float32)
+        pointer = ffi.cast("float *", out.ctypes.data) if wanted else ffi.NULL
+        self._library.check(self._library.c.specc_session_rows(
+            self._pointer(), int_pointer(tokens), tokens.size, past, width, pointer))
+        self._generation += 1
         return out
 
     def cancel(self) -> None:
@@ -163,7 +200,13 @@ class Session:
             proposed=out.proposed, accepted=out.accepted,
             drafted=tuple(ffi.unpack(out.drafted, out.proposed)) if out.proposed else (),
             finished=FINISH[out.finished], prefill=bool(out.prefill),
+            decisions=self._decisions() if self._traced and not out.prefill and out.n_tokens else (),
         )
+
+    def _decisions(self) -> tuple[Decision, ...]:
+        count = ffi.new("int32_t *")
+        found = self._library.c.specc_session_decisions(self._pointer(), count)
+        return tuple(_decision(found[i], self._n_ids) for i in range(count[0]))
 
     def _result(self, text: str, finish: str) -> Result:
         return Result(self.tokens, text, finish, self.seed, self.stats)
@@ -174,11 +217,20 @@ class Session:
         return self._c
 
 
-def _k_max(library: Library, model: Any) -> int:
-    """Most tokens proposed in a round."""
+def _info(library: Library, model: Any) -> Any:
+    """A specc_model_info *."""
     info = ffi.new("specc_model_info *")
     library.check(library.c.specc_model_info_get(model, info))
-    return int(info.k_max)
+    return info
+
+
+def _decision(c: Any, n_ids: int) -> Decision:
+    """Copies a specc_decision."""
+    judged = c.drafted >= 0
+    q = None if c.q == ffi.NULL else np.frombuffer(bytes(ffi.buffer(c.q, 8 * n_ids)), np.float64)
+    return Decision(
+        c.position, c.drafted if judged else None, c.emitted, bool(c.accepted), c.p_drafted if judged else None,
+        c.q_drafted if judged else None, c.p_emitted, None if c.u < 0 else c.u, None if c.draw < 0 else c.draw, q)
 
 
 def _free(library: Library, pointer: Any, owner: object) -> None:

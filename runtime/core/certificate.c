@@ -398,7 +398,8 @@ static bool read_file(const struct specc_model *model, const identity *id, const
 
 static bool is_certificate_name(const char *name) {
   size_t n = strlen(name);
-  return name[0] != '.' && n > 5 && !strcmp(name + n - 5, ".json");
+  bool report = n > 12 && !strcmp(name + n - 12, ".report.json");   /* the gate's report lies beside its certificate */
+  return name[0] != '.' && n > 5 && !strcmp(name + n - 5, ".json") && !report;
 }
 
 /* 1: found, the newest that fits; 0: none. Damaged, newer and foreign files are passed over, never an error. */

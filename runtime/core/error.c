@@ -24,7 +24,7 @@ size_t specc_sizeof(const char *name) {
     SIZE(specc_options), SIZE(specc_request), SIZE(specc_io), SIZE(specc_backend), SIZE(specc_ort_options),
     SIZE(specc_draft_context), SIZE(specc_proposal), SIZE(specc_drafter), SIZE(specc_certificate),
     SIZE(specc_certify_options), SIZE(specc_open_options), SIZE(specc_model_parts), SIZE(specc_model_info),
-    SIZE(specc_event), SIZE(specc_stats)};
+    SIZE(specc_event), SIZE(specc_stats), SIZE(specc_decision)};
 #undef SIZE
   for (size_t i = 0; name && i < sizeof sizes / sizeof *sizes; i++)
     if (!strcmp(name, sizes[i].name)) return sizes[i].size;

@@ -100,6 +100,7 @@ static int accept(specc_session *s) {
     int stands = judge_slot(s, &r, slot, &s->emitted[slot]);
     if (stands < 0) return -stands;
     if (s->emitted[slot] < 0) return nothing_drawn();
+    if (s->traced) session_trace(s, slot, stands);
     if (!stands) { s->n_emitted = slot + 1; return SPECC_OK; }
   }
   size_t from = (size_t)(SPECC_FAULT(bonus_row) && slot ? slot - 1 : slot);
@@ -107,6 +108,7 @@ static int accept(specc_session *s) {
   s->n_emitted = slot + 1;
   int code = choose(s, &r, s->n_tokens + slot, &s->emitted[slot]);
   if (!code && s->emitted[slot] < 0) code = nothing_drawn();
+  if (!code && s->traced) session_trace(s, slot, 0);
   if (!code && SPECC_FAULT(extra_token) && slot && slot == s->k)
     code = choose(s, &r, s->n_tokens + slot + 1, &s->emitted[s->n_emitted++]);
   return code;
@@ -122,6 +124,7 @@ int session_verify(specc_session *s) {
   int code = m->target.run(s->cache, rows, rows);
   s->stats.target_seconds += specc_now() - begin;
   if (code) return code;
+  s->n_decisions = 0;
   if ((code = accept(s))) return code;
   s->stats.target_calls++;
   s->stats.rounds++;

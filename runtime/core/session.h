@@ -47,6 +47,8 @@ struct specc_session {
   int32_t drafted[SPECC_MAX_K];
   text_state text;
   specc_stats stats;
+  int32_t traced, n_decisions;
+  specc_decision decisions[SPECC_MAX_K + 2];     /* of the last round, where traced */
 };
 
 void text_begin(text_state *t, const specc_request *r, int strip);
@@ -60,5 +62,6 @@ row session_row(const struct specc_session *s, const float *logits, int32_t n_lo
 int session_propose(struct specc_session *s);                     /* round.c: fills proposal; never fails the session */
 int session_verify(struct specc_session *s);                      /* one target call and its judgement: emitted[] */
 int session_commit(struct specc_session *s);                      /* commit.c: token by token; returns enum specc_finish */
+void session_trace(struct specc_session *s, int32_t slot, int stands);   /* trace.c: keeps what was just judged */
 bool session_cancelled(const struct specc_session *s);
 #endif

@@ -342,6 +342,26 @@ SPECC_API const int32_t *specc_session_tokens(const specc_session *session, int3
 SPECC_API uint64_t specc_session_seed(const specc_session *session);
 SPECC_API int specc_session_stats(const specc_session *session, specc_stats *stats);
 
+/* One judged slot of a round, for records that can be judged again (`specc run --record`). */
+typedef struct specc_decision {
+  int32_t position;                /* of the emitted token among prompt and output */
+  int32_t drafted;                 /* the proposed id; -1: none (plain decoding, or the bonus) */
+  int32_t emitted;                 /* the id that stands there before end token, stop string or max_new_tokens cut the round */
+  int32_t accepted;                /* 1: the proposed id stands */
+  double p_drafted, q_drafted;     /* of the proposed id; 0 without one; one-hot at temperature 0 */
+  double p_emitted;
+  double u;                        /* accepted when u * q < p; -1 where no such number decides (coupled, temperature 0, no proposal) */
+  double draw;                     /* the number that drew the emitted id from p or from (p - q)+; -1 where none did */
+  const double *q;                 /* [n_ids] what the proposed id was drawn from, NULL for one-hot; lives until the next step */
+} specc_decision;
+SPECC_API int specc_session_trace(specc_session *session, int32_t on);    /* off at first; between steps; costs nothing when off */
+SPECC_API const specc_decision *specc_session_decisions(const specc_session *session, int32_t *n);   /* [n] of the last round */
+
+/* Logits of ids [n] that stand at places past, past + 1, ... of a text, in one call of `width` rows (one that the engine lists; rows
+ * behind n are padding). The places before must hold from earlier calls. logits [n][vocab] f32, NULL to fill the cache only. Ends a
+ * generation that is under way; the next one reads these places again. */
+SPECC_API int specc_session_rows(specc_session *session, const int32_t *ids, int32_t n, int32_t past, int32_t width, float *logits);
+
 /* Runs n_trials single rounds (or `rounds` rounds in a row) of one prompt, trial t with seed request->seed + t, for law
  * tests. out: [n_trials][rounds][2 + 2 * k_max + 1] i32 = proposed, accepted, drafted[k_max], emitted[k_max + 1] (-1 pads, a
  * whole record of -1 stands for a round after the generation's end). */
