@@ -33,7 +33,8 @@ class StageBars:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._console.is_terminal:
+            self._progress.stop()
 
     def begin(self, name: str) -> None:
         """A stage begins."""

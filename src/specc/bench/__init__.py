@@ -1,0 +1,1 @@
+"""`specc bench`: speculative against plain decoding of one bundle, in turn, by prompt class."""
