@@ -10,11 +10,18 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint64_t bits_of(double x) { uint64_t b; memcpy(&b, &x, sizeof b); return b; }
-static inline double of_bits(uint64_t b) { double x; memcpy(&x, &b, sizeof x); return x; }
+/* What the CUDA kernels compile too: nvcc, with --fmad=false, runs the same operations in the same order. */
+#ifdef __CUDACC__
+#define SPECC_BOTH static __host__ __device__ inline
+#else
+#define SPECC_BOTH static inline
+#endif
+
+SPECC_BOTH uint64_t bits_of(double x) { uint64_t b; memcpy(&b, &x, sizeof b); return b; }
+SPECC_BOTH double of_bits(uint64_t b) { double x; memcpy(&x, &b, sizeof x); return x; }
 
 /* exp for x <= 0: below -708 it is 0 (no denormals); -infinity gives 0. */
-static inline double exp_negative(double x) {
+SPECC_BOTH double exp_negative(double x) {
   const double shift = 6755399441055744.0;                    /* 1.5 * 2^52: rounds to an integer in the low bits */
   double y = x > -708.0 ? x : -708.0;
   double t = y * 1.4426950408889634 + shift, n = t - shift;
@@ -28,7 +35,7 @@ static inline double exp_negative(double x) {
 }
 
 /* log for normal positive x. */
-static inline double log_positive(double x) {
+SPECC_BOTH double log_positive(double x) {
   uint64_t b = bits_of(x);
   uint64_t upper = (b - 0x3fe6a09e667f3bcdull) >> 52;         /* exponent, with sqrt(1/2) as the lower end of m */
   double m = of_bits(b - (upper << 52));
@@ -40,7 +47,7 @@ static inline double log_positive(double x) {
   return e * 0.6931471803691238 + (2.0 * (s + s * p) + e * 1.9082149292705877e-10);
 }
 
-static inline void philox(uint32_t k0, uint32_t k1, uint32_t c[4]) {
+SPECC_BOTH void philox(uint32_t k0, uint32_t k1, uint32_t c[4]) {
   for (int round = 0; round < 10; round++) {
     uint64_t a = 0xD2511F53ull * c[0], b = 0xCD9E8D57ull * c[2];
     uint32_t c1 = c[1], c3 = c[3];
@@ -51,7 +58,8 @@ static inline void philox(uint32_t k0, uint32_t k1, uint32_t c[4]) {
 }
 
 /* Rounding to nearest, denormals kept, whatever the host has set; leave_arithmetic restores the host's mode. */
-#if defined(__x86_64__)
+#if defined(__CUDACC__)                   /* the device has no such modes, and the host side of a kernel sets none */
+#elif defined(__x86_64__)
 #include <immintrin.h>
 static inline uint64_t enter_arithmetic(void) { unsigned old = _mm_getcsr(); _mm_setcsr(old & ~0xe040u); return old; }
 static inline void leave_arithmetic(uint64_t old) { _mm_setcsr((unsigned)old); }

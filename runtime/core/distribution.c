@@ -1,9 +1,7 @@
 /* distribution.c - one row of logits to p, all sampling options in the stated order. */
-#include "arithmetic.h"
 #include "internal.h"
+#include "row_math.h"
 #include "sampling.h"
-
-#define BUCKETS 16369              /* weights in [0, 1] by exponent and 4 bits of mantissa */
 
 int workspace_create(workspace *w, int32_t n_ids) {
   size_t n = (size_t)n_ids;
@@ -29,12 +27,12 @@ void workspace_free(workspace *w) {
 /* logits to doubles; ids without a logit and -infinity are out. Returns the number of values that are no logits. */
 SPECC_CLONES static int32_t widen(const float *logits, int32_t n, int32_t n_ids, double *v) {
   int32_t bad = 0;
-  for (int32_t i = 0; i < n; i++) { v[i] = (double)logits[i]; bad += !(logits[i] <= 3.4028235e38f); }
+  for (int32_t i = 0; i < n; i++) { v[i] = (double)logits[i]; bad += !is_logit(logits[i]); }
   for (int32_t i = n; i < n_ids; i++) v[i] = -INFINITY;
   return bad;
 }
 
-/* Repetition over prompt and output (Keskar et al. 2019, CTRL); presence and frequency over the output. */
+/* Each id of the history once. */
 static void penalise(workspace *w, const specc_options *o, const row *r, double *v) {
   uint32_t stamp = ++w->stamp;
   if (!stamp) { memset(w->stamps, 0, (size_t)w->n_ids * sizeof *w->stamps); stamp = w->stamp = 1; }
@@ -47,8 +45,7 @@ static void penalise(workspace *w, const specc_options *o, const row *r, double 
     int32_t id = r->history[i];
     if (w->stamps[id] != stamp) continue;
     w->stamps[id] = stamp - 1;                                /* each id once */
-    v[id] = v[id] > 0 ? v[id] / o->repetition_penalty : v[id] * o->repetition_penalty;
-    if (w->counts[id]) v[id] -= o->presence_penalty + o->frequency_penalty * w->counts[id];
+    v[id] = penalised(v[id], w->counts[id], o->repetition_penalty, o->presence_penalty, o->frequency_penalty);
   }
 }
 
@@ -67,7 +64,7 @@ static int adjust(workspace *w, const specc_options *o, const row *r, double *v,
   int32_t bad = widen(r->logits, n, r->n_ids, v);
   if (bad && !SPECC_FAULT(accept_nan)) {
     int32_t id = 0;
-    while (r->logits[id] <= 3.4028235e38f) id++;
+    while (is_logit(r->logits[id])) id++;
     return specc_error(SPECC_E_NUMERICS, "the engine gave %d logits that are NaN or +infinity, the first for id %d; "
                        "nothing was sampled from that row; rebuild the bundle or run the gate", bad, id);
   }
@@ -91,22 +88,17 @@ int greedy(workspace *w, const specc_options *o, const row *r, double *scratch, 
 }
 
 SPECC_CLONES static void weigh(double *v, int32_t n, double top, double temperature) {
-  for (int32_t i = 0; i < n; i++) v[i] = exp_negative((v[i] - top) / temperature);
+  for (int32_t i = 0; i < n; i++) v[i] = weight_of(v[i], top, temperature);
 }
 
-/* 16 lanes (lane = id mod 16) joined by a fixed tree. */
 SPECC_CLONES static double total(const double *v, int32_t n) {
   double lanes[16] = {0};
   int32_t i = 0;
   for (; i + 16 <= n; i += 16)
     for (int j = 0; j < 16; j++) lanes[j] += v[i + j];
   for (; i < n; i++) lanes[i & 15] += v[i];
-  for (int half = 8; half; half /= 2)
-    for (int j = 0; j < half; j++) lanes[j] += lanes[j + half];
-  return lanes[0];
+  return join_lanes(lanes);
 }
-
-static int before(const double *v, int32_t a, int32_t b) { return v[a] > v[b] || (v[a] == v[b] && a < b); }
 
 static void sift(const double *v, int32_t *order, int32_t i, int32_t n) {
   for (int32_t child; (child = 2 * i + 1) < n; i = child) {
@@ -124,8 +116,6 @@ static void sort_candidates(const double *v, int32_t *order, int32_t n) {
     sift(v, order, 0, end);
   }
 }
-
-static uint32_t bucket_of(double weight) { return (uint32_t)(bits_of(weight) >> 48); }
 
 /* Buckets are zero between calls: few ids clean up behind themselves, many take it all. */
 static void clear_buckets(workspace *w, const double *v, int32_t n) {

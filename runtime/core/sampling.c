@@ -1,7 +1,7 @@
 /* sampling.c - draws: uniforms, inverse of the running sum, exponential race, and the acceptance rules. */
 #include "sampling.h"
-#include "arithmetic.h"
 #include "internal.h"
+#include "row_math.h"
 
 void specc_philox(uint64_t seed, const uint32_t counter[4], uint32_t out[4]) {
   memcpy(out, counter, 4 * sizeof *out);
@@ -23,49 +23,22 @@ double specc_log(double x) {
 }
 
 double noise_uniform(noise n, int32_t position, enum purpose purpose) {
-  uint32_t c[4] = {(uint32_t)position, (uint32_t)purpose, 0, n.sample};
+  uint32_t index = 0;
 #ifdef SPECC_CONTROLS
   static _Atomic uint32_t shared;
-  if (SPECC_FAULT(shared_random)) c[2] = atomic_fetch_add(&shared, 1);
+  if (SPECC_FAULT(shared_random)) index = atomic_fetch_add(&shared, 1);
 #endif
-  philox((uint32_t)n.seed, (uint32_t)(n.seed >> 32), c);
-  return ((double)(c[0] >> 5) * 67108864.0 + (double)(c[1] >> 6)) * 0x1p-53;
+  return uniform_at(n.seed, n.sample, position, purpose, index);
 }
 
 int32_t draw_inverse(const double *weight, int32_t n, double u, double *block) {
-  int32_t blocks = (n + 63) / 64;
-  double total = 0;
-  for (int32_t b = 0; b < blocks; b++) {
-    int32_t end = b * 64 + 64 < n ? b * 64 + 64 : n;
-    double sum = 0;
-    for (int32_t i = b * 64; i < end; i++) sum += weight[i];
-    block[b] = sum;
-    total += sum;
-  }
-  double goal = u * total, running = 0;
-  int32_t b = 0, last = -1;
-  while (b < blocks - 1 && running + block[b] <= goal) running += block[b++];
-  for (; b >= 0 && last < 0; b--) {                           /* a block of rounding dust alone falls to the one before */
-    int32_t end = b * 64 + 64 < n ? b * 64 + 64 : n;
-    for (int32_t i = b * 64; i < end; i++) {
-      if (!(weight[i] > 0)) continue;
-      last = i;
-      if ((running += weight[i]) > goal) return i;
-    }
-  }
-  return last;
+  for (int32_t b = 0; b < (n + 63) / 64; b++) block[b] = sum_block(weight, n, b);
+  return search_blocks(weight, n, u, block);
 }
 
-/* Numbers of the race for ids first .. first + 64: two ids share a Philox block; u = (52 bits + 1/2) / 2^52 is never 0 or 1. */
+/* Numbers of the race for ids first .. first + 64. */
 SPECC_CLONES static void race_numbers(int32_t first, uint64_t seed, uint32_t sample, int32_t position, double *u) {
-  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-  for (int i = 0; i < 32; i++) {
-    uint32_t c[4] = {(uint32_t)position, PURPOSE_RACE, (uint32_t)first / 2 + (uint32_t)i, sample};
-    philox(k0, k1, c);
-    uint64_t a = ((uint64_t)c[0] << 20) | (c[1] >> 12), b = ((uint64_t)c[2] << 20) | (c[3] >> 12);
-    u[2 * i] = (of_bits(a | 0x4330000000000000ull) - 4503599627370496.0 + 0.5) * 0x1p-52;
-    u[2 * i + 1] = (of_bits(b | 0x4330000000000000ull) - 4503599627370496.0 + 0.5) * 0x1p-52;
-  }
+  for (int i = 0; i < 32; i++) race_pair(seed, sample, position, PURPOSE_RACE, (uint32_t)first / 2 + (uint32_t)i, u + 2 * i);
 }
 
 /* Whether any of 64 could arrive before `best`: -log u is at least 1 - u, so most blocks need no logarithm. */
@@ -76,7 +49,7 @@ SPECC_CLONES static int race_possible(const double *p, const double *u, double b
 }
 
 SPECC_CLONES static void race_times(const double *p, const double *u, double *time) {
-  for (int i = 0; i < 64; i++) time[i] = -log_positive(u[i]) / p[i];
+  for (int i = 0; i < 64; i++) time[i] = race_time(u[i], p[i]);
 }
 
 static int any_positive(const double *p, int32_t n) {

@@ -122,6 +122,18 @@ typedef struct specc_io {          /* buffers of one cache, owned by the backend
   float *logits;                   /* [widest][vocab] */
 } specc_io;
 
+/* A round to judge where its logits are: row i decides the slot of proposed[i], the last row the one behind them. */
+typedef struct specc_judging {
+  const specc_options *options;
+  const int32_t *history;          /* [n_history] committed ids, the first n_prompt of them the prompt */
+  const int32_t *proposed;         /* [n_proposed] n_proposed = rows - 1 */
+  const double *const *q;          /* [n_proposed] rows [n_ids], NULL for one-hot; NULL altogether: all one-hot */
+  const int32_t *banned;           /* [n_banned] ids that rows 0..banned_rows-1 may not give */
+  uint64_t seed;
+  uint32_t sample;
+  int32_t rule, position, n_ids, rows, n_proposed, n_history, n_prompt, n_banned, banned_rows;   /* position: of row 0's token */
+} specc_judging;
+
 typedef struct specc_backend {
   const char *name;                /* "table", "ort", or yours */
   const char *version;             /* of the engine library; certificates are bound to it */
@@ -376,6 +388,9 @@ SPECC_API double specc_log(double x);
  * Temperature 0 gives a one-hot row. SPECC_E_NUMERICS for NaN, +infinity, or a row with nothing left. */
 SPECC_API int specc_distribution(const specc_options *options, const float *logits, int32_t n_logits, int32_t n_ids,
                                  const int32_t *history, int32_t n_history, int32_t n_prompt, double *p);
+/* The code of the CUDA kernels, run here by a loop over its threads: logits [rows][n_logits] to p [rows][n_ids], and what stands
+ * in each row's slot: stands [rows] 1 for the proposed token, token [rows]. Bit for bit what a session decides, row by row. */
+SPECC_API int specc_judge_rows(const specc_judging *judging, const float *logits, int32_t n_logits, double *p, int32_t *stands, int32_t *token);
 /* cffi: end */
 
 #ifdef __cplusplus
