@@ -270,6 +270,25 @@ def test_gate(specc: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert specc("gate", bundle)[0] == 1
 
 
+@pytest.mark.parametrize(("verdict", "code"), [("passed", 0), ("failed", 1), ("cut-off", 2)])
+def test_replay(specc: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int) -> None:
+    found = {"round": 3, "slot": 1, "position": 9, "token": 4, "emitted": 5, "what": "u differs", "p": 0.5, "q": 1.0,
+             "u": None, "p_emitted": 0.25}  # fmt: skip
+    report = {"verdict": verdict, "rounds": 4, "decisions": 7, "seed": 1, "rule": "coupled", "notes": ["a note"],
+              "difference": found if code == 1 else None}  # fmt: skip
+    monkeypatch.setattr("specc.gate.replay.replay", lambda *_: report)
+    ended, out, _ = specc("gate", bundle, "--replay", "r.jsonl")
+    assert ended == code and f"replay: {verdict}" in out and "a note" in out and ("u differs" in out) == (code == 1)
+    assert json.loads(specc("gate", bundle, "--replay", "r.jsonl", "--json")[1]) == report
+
+
+def test_replay_of_no_record(specc: Run, bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "r").write_text("{}")
+    code, _, err = specc("gate", bundle, "--replay", tmp_path / "r")
+    assert code == 2 and "line 1, is not of a record" in err
+    assert "cannot read the record" in specc("gate", bundle, "--replay", tmp_path / "none")[2]
+
+
 def test_gate_shows_failures_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
     from specc import show
 

@@ -71,6 +71,14 @@ def gate(
     return judge(folder, trials=trials, seed=seed, threads=threads, certificates=certificates, progress=progress)
 
 
+def replay(folder: Path, record: Path, threads: int, certificates: Path | None, progress: Progress) -> dict[str, Any]:
+    """The JSON of `specc gate --replay`."""
+    from specc.gate.replay import replay as judge
+
+    verify(read(folder))
+    return judge(folder, record, threads, certificates, lambda done, total: progress("replay", done, total))
+
+
 # ---------------------------------------------------------------------- doctor
 
 

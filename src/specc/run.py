@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specc.bundle import Bundle, read, verify
 from specc.errors import InputError
+from specc.record import head_line, recording
 from specc.template import Prompter
+
+if TYPE_CHECKING:
+    from specc.runtime import Event
 
 STATS = ("target_calls", "draft_calls", "proposed", "accepted", "emitted", "seconds")
 
@@ -24,6 +28,8 @@ class Ask:
     certificates: Path | None = None
     trust: bool = False
     request: Mapping[str, Any] = field(default_factory=dict)
+    record: Path | None = None
+    """Where a record goes that `specc gate --replay` judges again."""
 
 
 def prompt_ids(bundle: Bundle, ask: Ask) -> list[int]:
@@ -49,15 +55,37 @@ def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: 
     opened = Model.open(folder, threads=ask.threads, certificates=ask.certificates, trust=True)
     with opened as model, model.session() as session:
         pieces, finish = [], "cancelled"
+        if ask.record is not None:
+            session.trace()
         events = session.generate(ids, **request)
+        if ask.record is not None:
+            events = kept(events, ask.record, head_line(bundle.manifest["name"], model.info, session, request, ids))
         try:
             for event in events:
                 pieces.append(event.text)
                 on_text(event.text)
                 finish = event.finished or finish
         except KeyboardInterrupt:
-            events.close()  # type: ignore[attr-defined]
+            events.close()
         return answer("".join(pieces), finish, session, request)
+
+
+def kept(events: Generator[Event, None, None], path: Path, head: Mapping[str, Any]) -> Generator[Event, None, None]:
+    """The same events, each written into the record before it is passed on."""
+    at, finish = len(head["prompt"]), "error"
+    with recording(path) as recorder:
+        recorder.line(head)
+        try:
+            for event in events:
+                recorder.event(event, at)
+                at, finish = at + len(event.tokens), event.finished or finish
+                yield event
+        except (KeyboardInterrupt, GeneratorExit):
+            events.close()
+            finish = "cancelled"
+            raise
+        finally:
+            recorder.end(finish)
 
 
 def answer(text: str, finish: str, session: Any, request: Mapping[str, Any]) -> dict[str, Any]:

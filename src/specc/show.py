@@ -187,6 +187,20 @@ def judge_rows(judge: str, checks: Sequence[Mapping[str, Any]]) -> list[tuple[st
     return rows
 
 
+def replayed(report: Mapping[str, Any]) -> None:
+    """The verdict of a replay, its first difference, and what else is worth knowing."""
+    found = report["difference"]
+    rows: list[tuple[str, object]] = [("rounds, decisions", f"{report['rounds']}, {report['decisions']}"),
+                                      ("seed, rule", f"{report['seed']}, {report['rule']}")]  # fmt: skip
+    if found:
+        numbers = ", ".join(f"{name} {found[name]}" for name in ("p", "q", "u", "p_emitted"))
+        rows += [("first difference", found["what"]), ("round, slot", f"{found['round']}, {found['slot']}"),
+                 ("position", found["position"]), ("drafted, emitted", f"{found['token']}, {found['emitted']}"),
+                 ("recorded", numbers)]  # fmt: skip
+    rows += [("note", note) for note in report["notes"]]
+    table(f"replay: {report['verdict']}", ("what", "value"), rows)
+
+
 def verdict_of(passed: bool) -> str:
     """A verdict in a word."""
     return "passed" if passed else "FAILED"

@@ -13,17 +13,32 @@ from specc.verbs.options import FOLDER, SEED, TRIALS, as_json, out, with_certifi
 @click.argument("bundle", type=FOLDER)
 @click.option("--trials", type=TRIALS, help="Rounds for each law test.")
 @click.option("--seed", type=SEED, default=0, help="Seed of all draws of the judges.")
+@click.option("--replay", type=FOLDER, help="Judge this record of `specc run --record` again, and nothing else.")
 @with_threads
 @with_certificates
 @as_json
 def gate_verb(
-    bundle: Path, trials: int | None, seed: int, threads: int, certificates: Path | None, as_json: bool
-) -> int:
+    bundle: Path, trials: int | None, seed: int, replay: Path | None, threads: int, certificates: Path | None,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Certify BUNDLE on this device; exit 1 where a judge says no."""
     from specc import show
     from specc.inspection import gate
 
+    if replay is not None:
+        return replay_record(bundle, replay, threads, certificates, as_json)
     with show.StageBars() as bars:
         report = gate(bundle, trials, seed, threads, certificates, bars.count)
     out(report) if as_json else show.gated(report)
     return 0 if report["verdict"] == "passed" else 1
+
+
+def replay_record(bundle: Path, record: Path, threads: int, certificates: Path | None, as_json: bool) -> int:
+    """Judge a record again: exit 1 with the first difference, 2 for a record that is cut off."""
+    from specc import show
+    from specc.inspection import replay
+
+    with show.StageBars() as bars:
+        report = replay(bundle, record, threads, certificates, bars.count)
+    out(report) if as_json else show.replayed(report)
+    return {"passed": 0, "failed": 1}.get(report["verdict"], 2)

@@ -22,12 +22,13 @@ from specc.verbs.options import FOLDER, as_json, out, sampling_options, with_cer
 @click.option("--ignore-eos", is_flag=True, help="End tokens are ordinary tokens.")
 @click.option("--stats", is_flag=True, help="Print statistics on standard error.")
 @click.option("--trust", is_flag=True, help="Check sizes of the bundle's files, not their hashes.")
+@click.option("--record", type=FOLDER, help="Keep every decision in this file; `specc gate --replay` judges it again.")
 @with_threads
 @with_certificates
 @as_json
 def run_verb(
-    bundle: Path, prompt: str, raw: bool, spec: str, stats: bool, trust: bool, threads: int, certificates: Path | None,
-    as_json: bool, **flags: Any,
+    bundle: Path, prompt: str, raw: bool, spec: str, stats: bool, trust: bool, record: Path | None, threads: int,
+    certificates: Path | None, as_json: bool, **flags: Any,
 ) -> int:  # fmt: skip
     """Generate from BUNDLE, streaming."""
     from specc.run import Ask, generate, stats_line
@@ -35,7 +36,7 @@ def run_verb(
     request = {name: value for name, value in flags.items() if value is not None}
     request["speculation"] = spec == "on"
     text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if prompt == "-" else prompt
-    ask = Ask(text, raw, threads, certificates, trust, request)
+    ask = Ask(text, raw, threads, certificates, trust, request, record)
     result = generate(bundle, ask, ignore if as_json else stream)
     if as_json:
         out(result)

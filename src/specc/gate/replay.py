@@ -1,0 +1,291 @@
+"""The replay judge: every decision of a record again, by the references in numpy, on logits recomputed plainly.
+
+Plainly: a fresh session reads the prompt, then one token a call at the law's width, so that no draft and no other row
+is near. A decision is right when the numbers behind it are (u from the seed, p from the logits, q as recorded) and when
+the rule makes of them what was emitted.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specc.errors import InputError, RuntimeFault
+from specc.gate import noise
+from specc.gate.certificate import Progress
+from specc.gate.reference import distribution
+from specc.record import Head, Recording, Round, Slot, read_recording
+from specc.runtime import Model, Options, Request, Session, device
+
+CLOSE = 1e-9                                   # relative; C and numpy round exp and sums differently
+TINY = 1e-12
+Row = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first decision that is not what the law makes of its numbers."""
+
+    round: int
+    slot: int
+    position: int                              # among prompt and output
+    token: int | None                          # drafted
+    emitted: int
+    what: str
+    p: float | None                            # recorded
+    q: float | None
+    u: float | None
+    p_emitted: float
+
+
+class Plain:
+    """Rows of the law: what the deployed target says after a text, one call a token."""
+
+    def __init__(self, session: Session, model: Model, prompt: Sequence[int]) -> None:
+        info = model.info
+        self.session, self.width, self.n_ids = session, info.certificate.law_width, info.n_ids
+        for at in range(0, len(prompt) - 1, info.chunk):
+            session.rows(prompt[at : min(at + info.chunk, len(prompt) - 1)], at, info.chunk, wanted=False)
+
+    def after(self, text: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Logits [n_ids] behind text; all of it but the last token has been read. An id without a logit has none."""
+        row = self.session.rows(text[-1:], len(text) - 1, self.width)[0][: self.n_ids]
+        if np.isnan(row).any() or np.isposinf(row).any():
+            raise RuntimeFault(f"the logits behind token {len(text) - 1} are no numbers; run `specc gate`", 7)
+        return np.concatenate([row, np.full(self.n_ids - row.size, -np.inf, np.float32)])
+
+
+def replay(folder: Path, path: Path, threads: int = 0, certificates: Path | None = None,
+           progress: Progress | None = None) -> dict[str, Any]:
+    """The JSON of `specc gate --replay`. Raises InputError for a record of another bundle or one that is none."""
+    record = read_recording(path)
+    with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
+        check_bundle(record, model, folder)
+        difference, decisions = judge_model(record, model, progress or (lambda *_: None))
+        kind = model.info.certificate.kind
+    return answer(record, difference, decisions, kind)
+
+
+def check_bundle(record: Recording, model: Model, folder: Path) -> None:
+    """The record must be of this very bundle."""
+    head, info = record.head, model.info
+    if head.digest != info.digest:
+        raise InputError(f"{record.path} was recorded with the bundle of digest {head.digest[:16]}, {folder} is "
+                         f"{info.digest[:16]}; give the bundle that it was recorded with")
+    if not head.prompt or max(head.prompt) >= info.n_ids or len(head.prompt) >= info.context:
+        raise InputError(f"{record.path} has a prompt that {folder} cannot read; record the generation again")
+    try:
+        Request(**head.request)
+    except TypeError as error:
+        raise InputError(f"{record.path} asks for what no request has ({error}); record it again") from None
+
+
+def judge_model(record: Recording, model: Model, progress: Progress) -> tuple[Difference | None, int]:
+    """The first difference, and how many decisions were judged."""
+    text, decisions, info = list(record.head.prompt), 0, model.info
+    with model.session() as session:
+        plain = Plain(session, model, text)
+        for i, round in enumerate(record.rounds):
+            found = next(judge_round(round, record, text, plain, info.eos), None)
+            decisions += len(round.slots)
+            if found is None:
+                found = judge_commit(round, record, text, info.eos, info.context)
+            if found is not None:
+                return found, decisions
+            text += round.tokens
+            progress(i + 1, len(record.rounds))
+    return None, decisions
+
+
+def judge_round(round: Round, record: Recording, text: Sequence[int], plain: Plain,
+                eos: Sequence[int]) -> Iterator[Difference]:
+    """Differences of one round, slot by slot."""
+    if round.at != len(text):
+        yield told(round, 0, f"the round begins behind {round.at} tokens, {len(text)} were committed before it")
+        return
+    before = list(text)
+    for i, slot in enumerate(round.slots):
+        p = law(record.head, plain.after(before), before, eos)
+        wrong = judge_shape(round, i, p.size) or judge_numbers(record.head, slot, p, len(before)) or judge_rule(
+            record.head, slot, p, len(before))
+        if wrong:
+            yield told(round, i, wrong)
+            return
+        before.append(slot.emitted)
+
+
+def law(head: Head, logits: npt.NDArray[np.float32], text: Sequence[int], eos: Sequence[int]) -> Row:
+    """p [n_ids] behind text by the reference; end tokens are banned until min_new_tokens are out."""
+    request, n_prompt = Request(**head.request), len(head.prompt)
+    bans = len(text) - n_prompt < request.min_new_tokens and not request.ignore_eos
+    bias = {**request.logit_bias, **(dict.fromkeys(eos, -np.inf) if bans else {})}
+    names = Options.__dataclass_fields__
+    options = Options(**{**{name: getattr(request, name) for name in names}, "logit_bias": bias})
+    return distribution(options, logits, text, n_prompt)
+
+
+def judge_shape(round: Round, i: int, n_ids: int) -> str | None:
+    """Accepted slots come before the last one, an accepted id is the drafted one, and ids are ids."""
+    slot, last = round.slots[i], i == len(round.slots) - 1
+    if slot.emitted >= n_ids or (slot.drafted or 0) >= n_ids:
+        return f"ids are below {n_ids}"
+    if slot.accepted and slot.drafted != slot.emitted:
+        return "the drafted id was accepted and another one emitted"
+    if not slot.accepted and not last:
+        return "the round goes on behind a rejection"
+    if slot.accepted and last:
+        return "the round ends with an accepted id and without a token of the target's own"
+    return None
+
+
+def judge_numbers(head: Head, slot: Slot, p: Row, position: int) -> str | None:
+    """u and draw come from the seed, p from the logits, q from its row."""
+    sampled = head.request["temperature"] != 0 and head.request["rule"] == "rejection"
+    wanted = {
+        "u": numbered(head, position, noise.ACCEPT, sampled and slot.drafted is not None),
+        "draw": numbered(head, position, noise.TARGET, sampled and not slot.accepted),
+    }
+    for name, value in wanted.items():
+        if getattr(slot, name) != value:
+            return f"{name} is {shown(getattr(slot, name))}, the seed gives {shown(value)}"
+    if slot.drafted is not None and not close(slot.p, p[slot.drafted]):
+        return f"p of the drafted id is {shown(slot.p)}, plainly it is {p[slot.drafted]:.17g}"
+    if not close(slot.p_emitted, p[slot.emitted]):
+        return f"p of the emitted id is {shown(slot.p_emitted)}, plainly it is {p[slot.emitted]:.17g}"
+    return judge_q(slot, p.size)
+
+
+def numbered(head: Head, position: int, purpose: int, used: bool) -> float | None:
+    """The seed's number for a purpose, None where none decides."""
+    return noise.uniform(head.seed, position, purpose, int(head.request["sample"])) if used else None
+
+
+def judge_q(slot: Slot, n_ids: int) -> str | None:
+    """q is a probability that the drafted id can have, and that of its row."""
+    if slot.drafted is None:
+        return None if slot.q is None else "q is given for no drafted id"
+    if slot.q is None or not 0 < slot.q <= 1 + CLOSE:
+        return f"q of the drafted id is {shown(slot.q)}"
+    row = slot.q_row
+    if row is None:
+        return None if slot.q == 1 or slot.draw is None else "q of a rejected id is below 1 and its row is missing"
+    if row.size != n_ids or not (row >= 0).all() or not close(row.sum(), 1.0):
+        return f"the row of q has {row.size} entries with the sum {row.sum():.17g}"
+    return None if row[slot.drafted] == slot.q else f"q is {slot.q:.17g}, its row says {row[slot.drafted]:.17g}"
+
+
+def judge_rule(head: Head, slot: Slot, p: Row, position: int) -> str | None:
+    """What the rule makes of these numbers."""
+    if head.request["temperature"] == 0:
+        return judge_choice(slot, int(np.argmax(p)), "the largest logit")
+    if head.request["rule"] == "coupled":
+        times = noise.race_times(p, head.seed, position, int(head.request["sample"]))
+        first = int(np.argmin(times))
+        tie = times[slot.emitted] <= times[first] * (1 + CLOSE)
+        return judge_choice(slot, slot.emitted if tie else first, "the race")
+    if slot.drafted is not None:
+        wrong = judge_acceptance(slot, p)
+        if wrong or slot.accepted:
+            return wrong
+    return judge_draw(slot, p)
+
+
+def judge_choice(slot: Slot, token: int, who: str) -> str | None:
+    """Where the target's own choice is one id: it is emitted, and a draft is accepted exactly when it is that id."""
+    if slot.emitted != token:
+        return f"{who} gives id {token}, id {slot.emitted} was emitted"
+    if slot.drafted is not None and slot.accepted != (slot.drafted == token):
+        return f"{who} gives id {token}, the drafted id {slot.drafted} was {verdict(slot)}"
+    return None
+
+
+def judge_acceptance(slot: Slot, p: Row) -> str | None:
+    """u * q < p; a rejection with nothing left to draw from is an acceptance."""
+    assert slot.drafted is not None and slot.u is not None and slot.q is not None
+    left, right = slot.u * slot.q, float(p[slot.drafted])
+    stands = left < right or not residual(slot, p).sum() > TINY
+    if abs(left - right) <= CLOSE * max(left, right) or stands == slot.accepted:
+        return None
+    return f"u * q is {left:.6g} and p {right:.6g}, and the drafted id {slot.drafted} was {verdict(slot)}"
+
+
+def residual(slot: Slot, p: Row) -> Row:
+    """(p - q)+ [n_ids]; p itself where nothing was drafted."""
+    if slot.drafted is None:
+        return p
+    if slot.q_row is not None:
+        left: Row = np.maximum(p - slot.q_row, 0)
+        return left
+    rest: Row = p.copy()
+    rest[slot.drafted] = 0
+    return rest
+
+
+def judge_draw(slot: Slot, p: Row) -> str | None:
+    """The number `draw` falls into the emitted id's part of p or of the residual."""
+    weight = residual(slot, p)
+    assert slot.draw is not None
+    low, high = noise.interval(weight, slot.emitted)
+    if weight[slot.emitted] > 0 and low - CLOSE <= slot.draw <= high + CLOSE:
+        return None
+    token = int(np.searchsorted(np.cumsum(weight) / weight.sum(), slot.draw, side="right"))
+    return f"the number {slot.draw:.6g} draws id {token}, id {slot.emitted} was emitted"
+
+
+def judge_commit(round: Round, record: Recording, text: Sequence[int], eos: Sequence[int],
+                 context: int) -> Difference | None:
+    """What was committed is what was emitted, up to an end token, the limit or (at the very end) a stop string."""
+    request, emitted = record.head.request, [slot.emitted for slot in round.slots]
+    room = min(context - len(text), int(request["max_new_tokens"]) - (len(text) - len(record.head.prompt)))
+    kept = emitted[: max(room, 0)]
+    ends = [i for i, token in enumerate(kept) if token in eos and not request["ignore_eos"]]
+    kept = kept[: ends[0] + 1] if ends else kept
+    found = list(round.tokens)
+    stopped = bool(request["stop"]) and round is record.rounds[-1] and 0 < len(found) <= len(kept)
+    if found == kept or (stopped and found == kept[: len(found)]):
+        return None
+    return told(round, 0, f"{found} was committed, of what was emitted {kept} should be")
+
+
+def close(a: float | None, b: float) -> bool:
+    """Equal up to rounding."""
+    return a is not None and abs(a - b) <= CLOSE * max(abs(a), abs(b)) + TINY
+
+
+def shown(value: float | None) -> str:
+    """A number in full."""
+    return "nothing" if value is None else f"{value:.17g}"
+
+
+def verdict(slot: Slot) -> str:
+    """A decision in a word."""
+    return "accepted" if slot.accepted else "rejected"
+
+
+def told(round: Round, i: int, what: str) -> Difference:
+    """A difference with the numbers of its slot."""
+    empty = Slot(None, 0, False, None, None, 0.0, None, None, None)
+    slot = round.slots[i] if i < len(round.slots) else empty
+    return Difference(round.number, i, round.at + i, slot.drafted, slot.emitted, what, slot.p, slot.q, slot.u,
+                      slot.p_emitted)
+
+
+def answer(record: Recording, difference: Difference | None, decisions: int, kind: str) -> dict[str, Any]:
+    """The JSON of a replay."""
+    verdict = "failed" if difference else "passed" if record.finish is not None else "cut-off"
+    notes = []
+    if record.finish is None:
+        notes.append(f"{record.path} is cut off behind {len(record.rounds)} whole rounds; the rest was not judged")
+    if record.head.fingerprint != device()[1]:
+        notes.append(f"it was recorded on another device, {record.head.device}")
+    if kind == "bounded":
+        notes.append("the bundle is approximate here: rows of a round are not those of plain decoding, bit for bit")
+    return {
+        "verdict": verdict, "rounds": len(record.rounds), "decisions": decisions, "finish": record.finish,
+        "difference": asdict(difference) if difference else None, "notes": notes, "digest": record.head.digest,
+        "seed": record.head.seed, "rule": record.head.request["rule"], "device": device()[0],
+    }
