@@ -35,7 +35,7 @@ def trace(model: torch.nn.Module, plan: EnginePlan) -> Graph:
     symbolic came out fixed.
     """
     check_rope(model.config)
-    step = CacheStep()
+    step = CacheStep(keeps_hidden=plan.hidden)
     engine = Engine(first_layers(model, plan, step), step).eval()
     with attention_at_the_door(model.config, plan.layers, step), torch.no_grad(), quiet():
         program = torch.onnx.export(
@@ -46,7 +46,7 @@ def trace(model: torch.nn.Module, plan: EnginePlan) -> Graph:
             optimize=True,
             verbose=False,
             input_names=["input_ids", "past_len", "position", "logit_rows", *cache_names("past", plan.layers)],
-            output_names=["logits", *cache_names("present", plan.layers)],
+            output_names=["logits", *["hidden"] * plan.hidden, *cache_names("present", plan.layers)],
             dynamic_shapes=dynamic_shapes(plan.layers),
         )
     if program is None:
@@ -67,6 +67,8 @@ class CacheStep:
     last: torch.Tensor | None = None  # int32 [1]: index of the last valid slot after the call
     total: torch.Tensor | None = None  # int32 []: valid slots after the call
     logit_rows: torch.Tensor | None = None  # int64 [m]
+    keeps_hidden: bool = False
+    hidden: torch.Tensor | None = None  # fp32 [1, R, hidden]: what the head would multiply, of every row
 
 
 class Engine(torch.nn.Module):
@@ -84,14 +86,15 @@ class Engine(torch.nn.Module):
         logit_rows: torch.Tensor,
         past_k: tuple[torch.Tensor, ...],
         past_v: tuple[torch.Tensor, ...],
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+    ) -> tuple[Any, ...]:
         step, rows = self.step, input_ids.shape[1]
         step.past_k, step.past_v, step.logit_rows = past_k, past_v, logit_rows
         total = past_len + rows
         step.last, step.total = total - 1, total.reshape(())
         logits = self.model(input_ids=input_ids, position_ids=position, use_cache=False).logits
         order = range(len(past_k))
-        return logits[0], tuple(step.present_k[i] for i in order), tuple(step.present_v[i] for i in order)
+        hidden = () if step.hidden is None else (step.hidden[0],)
+        return logits[0], *hidden, tuple(step.present_k[i] for i in order), tuple(step.present_v[i] for i in order)
 
 
 class RotaryTable(torch.nn.Module):
@@ -118,6 +121,9 @@ class WantedRows(torch.nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         assert self.step.logit_rows is not None
+        if self.step.keeps_hidden:
+            self.step.hidden = self.norm(hidden)
+            return torch.index_select(self.step.hidden, 1, self.step.logit_rows)
         wanted: torch.Tensor = self.norm(torch.index_select(hidden, 1, self.step.logit_rows))
         return wanted
 
@@ -222,7 +228,9 @@ def cache_names(kind: str, layers: int) -> list[str]:
 def check_symbolic(graph: Graph) -> None:
     """Raise EnvironmentFault when rows or wanted rows came out as a number."""
     values = {v.name: v for v in (*graph.model.graph.inputs, *graph.model.graph.outputs)}
-    for name, axis in (("input_ids", 1), ("position", 1), ("logit_rows", 0), ("logits", 0)):
+    for name, axis in (("input_ids", 1), ("position", 1), ("logit_rows", 0), ("logits", 0), ("hidden", 0)):
+        if name == "hidden" and name not in values:
+            continue
         shape = values[name].shape
         if shape is None or isinstance(shape[axis], int):
             raise EnvironmentFault(

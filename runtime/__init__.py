@@ -6,6 +6,7 @@
 """
 from specc.runtime._ffi import Library, controls, engine_library, library
 from specc.runtime.certificate import Certificate
+from specc.runtime.drafters import StaticNgram
 from specc.runtime.model import Info, Model, device, kernels
 from specc.runtime.parts import Backend, DraftContext, Drafter, Io, ModelDraft, Ngram, Node, Ort, Table, Wrapped
 from specc.runtime.pure import distribution
@@ -14,6 +15,6 @@ from specc.runtime.session import Decision, Event, Result, Session
 
 __all__ = [
     "Backend", "Certificate", "Decision", "DraftContext", "Drafter", "Event", "Info", "Io", "Library", "Model",
-    "ModelDraft", "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "Table", "Wrapped", "controls",
-    "device", "distribution", "engine_library", "kernels", "library",
+    "ModelDraft", "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "StaticNgram", "Table", "Wrapped",
+    "controls", "device", "distribution", "engine_library", "kernels", "library",
 ]

@@ -57,6 +57,8 @@ class Ort:
     widths: tuple[int, ...]
     threads: int = 0
     library: Path | None = None                # libonnxruntime; None: the loader's own search
+    hidden: int = 0                            # columns of the graph's output `hidden`, 0 for none
+    hidden_in: int = 0                         # columns of its input `hidden`
 
     def native(self, library: Library) -> Native:
         """specc_ort_backend; weights are loaded here."""
@@ -64,7 +66,7 @@ class Ort:
         model = ffi.new("char[]", str(self.model).encode())
         engine = ffi.new("char[]", str(self.library).encode()) if self.library else ffi.NULL
         options.model, options.library = model, engine
-        for name in ("threads", "vocab", "layers", "kv_heads", "head_dim", "capacity"):
+        for name in ("threads", "vocab", "layers", "kv_heads", "head_dim", "capacity", "hidden", "hidden_in"):
             setattr(options, name, getattr(self, name))
         options.n_widths = len(self.widths)
         options.widths[0 : len(self.widths)] = list(self.widths)
@@ -81,6 +83,7 @@ class Io:
     logit_rows: npt.NDArray[np.int64]          # [widest]
     past_len: npt.NDArray[np.int32]            # [1]
     logits: npt.NDArray[np.float32]            # [widest, vocab]
+    hidden: npt.NDArray[np.float32]            # [widest, hidden]; no columns where the engine gives none
 
 
 class Backend:
@@ -91,6 +94,7 @@ class Backend:
     vocab: int
     capacity: int                              # context + widest
     widths: tuple[int, ...]                    # rising
+    hidden = 0                                 # columns of io.hidden
 
     def open(self, io: Io) -> Any:
         """A new cache over these buffers."""
@@ -110,7 +114,7 @@ class Backend:
         """A specc_backend whose functions call this object."""
         out, name, version = ffi.new("specc_backend *"), _chars(self.name), _chars(self.version)
         out.name, out.version, out.vocab, out.capacity = name, version, self.vocab, self.capacity
-        out.n_widths = len(self.widths)
+        out.n_widths, out.hidden = len(self.widths), self.hidden
         out.widths[0 : len(self.widths)] = list(self.widths)
         calls = _BackendCalls(self, library)
         for member in ("open", "run", "poison", "close"):
@@ -125,7 +129,7 @@ class Wrapped(Backend):
         self.inner, self._keep = inner.native(library)
         self._library = library
         self.name, self.version = "wrapped " + text_of(self.inner.name), text_of(self.inner.version)
-        self.vocab, self.capacity = self.inner.vocab, self.inner.capacity
+        self.vocab, self.capacity, self.hidden = self.inner.vocab, self.inner.capacity, self.inner.hidden
         self.widths = tuple(self.inner.widths[i] for i in range(self.inner.n_widths))
 
     def open(self, io: Io) -> Any:
@@ -142,6 +146,8 @@ class Wrapped(Backend):
             ffi.memmove(getattr(inner, name), ffi.from_buffer(source), count * source.itemsize)
         self._library.check(self.inner.run(handle, rows, n_logits))
         ffi.memmove(ffi.from_buffer(io.logits), inner.logits, n_logits * self.vocab * 4)
+        if self.hidden:
+            ffi.memmove(ffi.from_buffer(io.hidden), inner.hidden, rows * self.hidden * 4)
 
     def poison(self, cache: Any, start: int, value: float) -> None:
         """Poisons the inner cache."""
@@ -295,10 +301,13 @@ class _BackendCalls(_Calls):
         """Lays the buffers out and opens a cache over them."""
         widest = self.backend.widths[-1]
         ids, position, rows = (np.zeros(widest, np.int64) for _ in range(3))
-        io = Io(ids, position, rows, np.zeros(1, np.int32), np.zeros((widest, self.backend.vocab), np.float32))
+        logits, hidden = (np.zeros((widest, n), np.float32) for n in (self.backend.vocab, self.backend.hidden))
+        io = Io(ids, position, rows, np.zeros(1, np.int32), logits, hidden)
         for name, kind in (("input_ids", "int64_t *"), ("position", "int64_t *"), ("logit_rows", "int64_t *"),
                            ("past_len", "int32_t *"), ("logits", "float *")):
             setattr(c_io, name, ffi.cast(kind, getattr(io, name).ctypes.data))
+        c_io.hidden = ffi.cast("float *", hidden.ctypes.data) if self.backend.hidden else ffi.NULL
+        c_io.hidden_in = ffi.NULL
         self.put(pointer, (self.backend.open(io), io))
 
 

@@ -6,6 +6,7 @@
 
 #define ALIGN 64                     /* bytes: a cache line, and the widest vector register */
 #define MAX_LAYERS 1024
+#define MAX_HIDDEN (1 << 20)
 #define MAX_BYTES ((int64_t)1 << 40) /* of one cache: more is a mistake in the numbers */
 
 /* ------------------------------------------------------------------ the engine */
@@ -14,6 +15,7 @@ typedef struct engine {
   OrtSession *session;
   OrtMemoryInfo *memory;             /* "plain memory of the CPU" */
   int32_t vocab, layers, kv_heads, head_dim, capacity, n_widths, widest;
+  int32_t hidden, hidden_in;         /* columns of the output and of the input of that name, 0: none */
   int32_t widths[SPECC_MAX_WIDTHS];
   char (*names)[24];                 /* [4 * layers]: past_k.i, past_v.i, present_k.i, present_v.i of layer i at 4 * i */
 } engine;
@@ -34,6 +36,7 @@ static tensor_rule cache_rule(const engine *e, const char *name) {
 }
 
 static tensor_rule input_rule(const engine *e, int32_t i) {
+  if (e->hidden_in && i-- == 0) return (tensor_rule){ "hidden", ORT_FLOAT, 2, { e->layers ? -1 : 1, e->hidden_in } };
   switch (i) {
     case 0: return (tensor_rule){ "input_ids", ORT_INT64, 2, { 1, -1 } };
     case 1: return (tensor_rule){ "past_len", ORT_INT32, 1, { 1 } };
@@ -44,9 +47,13 @@ static tensor_rule input_rule(const engine *e, int32_t i) {
 }
 
 static tensor_rule output_rule(const engine *e, int32_t i) {
-  if (i == 0) return (tensor_rule){ "logits", ORT_FLOAT, 2, { -1, e->vocab } };
-  return cache_rule(e, e->names[(i - 1) / 2 * 4 + 2 + (i - 1) % 2]);
+  if (i-- == 0) return (tensor_rule){ "logits", ORT_FLOAT, 2, { e->layers ? -1 : e->widest, e->vocab } };
+  if (e->hidden && i-- == 0) return (tensor_rule){ "hidden", ORT_FLOAT, 2, { -1, e->hidden } };
+  return cache_rule(e, e->names[i / 2 * 4 + 2 + i % 2]);
 }
+
+static int32_t count_inputs(const engine *e) { return (e->hidden_in > 0) + (e->layers ? 4 + 2 * e->layers : 0); }
+static int32_t count_outputs(const engine *e) { return 1 + (e->hidden > 0) + 2 * e->layers; }
 
 /* One side of the graph: its inputs or its outputs. */
 typedef struct side {
@@ -123,7 +130,7 @@ static int check_tensor(const engine *e, const side *s, const char *model, size_
 }
 
 static int check_side(const engine *e, const side *s, const char *model) {
-  bool seen[2 * MAX_LAYERS + 4] = { false };
+  bool seen[2 * MAX_LAYERS + 5] = { false };
   size_t count = 0;
   int code = ort_check(e->lib, s->count(e->session, &count), "could not read", model, EXPORT_AGAIN);
   for (size_t i = 0; !code && i < count; i++) code = check_tensor(e, s, model, i, seen);
@@ -134,8 +141,8 @@ static int check_side(const engine *e, const side *s, const char *model) {
 
 static int check_signature(const engine *e, const char *model) {
   const ort_api *api = &e->lib->api;
-  const side inputs = { "input", 4 + 2 * e->layers, input_rule, api->SessionGetInputCount, api->SessionGetInputName, api->SessionGetInputTypeInfo };
-  const side outputs = { "output", 1 + 2 * e->layers, output_rule, api->SessionGetOutputCount, api->SessionGetOutputName, api->SessionGetOutputTypeInfo };
+  const side inputs = { "input", count_inputs(e), input_rule, api->SessionGetInputCount, api->SessionGetInputName, api->SessionGetInputTypeInfo };
+  const side outputs = { "output", count_outputs(e), output_rule, api->SessionGetOutputCount, api->SessionGetOutputName, api->SessionGetOutputTypeInfo };
   int code = check_side(e, &inputs, model);
   return code ? code : check_side(e, &outputs, model);
 }
@@ -213,8 +220,9 @@ static bool lay_out(cache *c) {
   const engine *e = c->engine;
   size_t kv = padded(kv_bytes(e)), rows = padded((size_t)e->widest * sizeof(int64_t));
   size_t logits = padded((size_t)e->widest * (size_t)e->vocab * sizeof(float));
-  c->memory = calloc(1, 2 * (size_t)e->layers * kv + 3 * rows + logits + ALIGN);
-  c->values = calloc(2 * (size_t)e->layers + 1 + 4 * (SPECC_MAX_WIDTHS + 1), sizeof(OrtValue *));
+  size_t hidden = padded((size_t)e->widest * (size_t)e->hidden * sizeof(float)), in = padded((size_t)e->widest * (size_t)e->hidden_in * sizeof(float));
+  c->memory = calloc(1, 2 * (size_t)e->layers * kv + 3 * rows + logits + hidden + in + ALIGN);
+  c->values = calloc(2 * (size_t)e->layers + 1 + 6 * (SPECC_MAX_WIDTHS + 1), sizeof(OrtValue *));
   if (!c->memory || !c->values) return false;
   unsigned char *p = c->memory;
   p += (ALIGN - (uintptr_t)p % ALIGN) % ALIGN;
@@ -223,7 +231,10 @@ static bool lay_out(cache *c) {
   c->io.input_ids = (void *)p, p += rows;
   c->io.position = (void *)p, p += rows;
   c->io.logit_rows = (void *)p, p += rows;
-  c->io.logits = (void *)p;
+  c->io.logits = (void *)p, p += logits;
+  if (e->hidden) c->io.hidden = (void *)p;
+  p += hidden;
+  if (e->hidden_in) c->io.hidden_in = (void *)p;
   c->io.past_len = &c->past_len;
   return true;
 }
@@ -270,17 +281,26 @@ static int bind_kv(const cache *c, const binding *b) {
   return code;
 }
 
+/* A tensor over our memory, bound under a name. */
+static int bind_new(cache *c, const binding *b, bool output, const char *name, void *data, ort_enum type, int64_t d0, int64_t d1, size_t rank) {
+  OrtValue *value;
+  int code = make_tensor(c, data, type, d0, d1, rank, &value);
+  return code ? code : bind(c, b, output, name, value);
+}
+
 static int bind_rows(cache *c, const binding *b) {
-  OrtValue *ids, *position, *rows, *logits;
-  int code = make_tensor(c, c->io.input_ids, ORT_INT64, 1, b->rows, 2, &ids);
-  if (!code) code = make_tensor(c, c->io.position, ORT_INT64, 1, b->rows, 2, &position);
-  if (!code) code = make_tensor(c, c->io.logit_rows, ORT_INT64, b->n_logits, 0, 1, &rows);
-  if (!code) code = make_tensor(c, c->io.logits, ORT_FLOAT, b->n_logits, c->engine->vocab, 2, &logits);
-  if (!code) code = bind(c, b, false, "input_ids", ids);
-  if (!code) code = bind(c, b, false, "position", position);
-  if (!code) code = bind(c, b, false, "logit_rows", rows);
-  if (!code) code = bind(c, b, false, "past_len", c->values[2 * c->engine->layers]);
-  return code ? code : bind(c, b, true, "logits", logits);
+  const engine *e = c->engine;
+  int64_t rows = e->layers ? b->rows : 1;
+  int code = SPECC_OK;
+  if (e->layers) {
+    code = bind_new(c, b, false, "input_ids", c->io.input_ids, ORT_INT64, 1, rows, 2);
+    if (!code) code = bind_new(c, b, false, "position", c->io.position, ORT_INT64, 1, rows, 2);
+    if (!code) code = bind_new(c, b, false, "logit_rows", c->io.logit_rows, ORT_INT64, b->n_logits, 0, 1);
+    if (!code) code = bind(c, b, false, "past_len", c->values[2 * e->layers]);
+  }
+  if (!code && e->hidden_in) code = bind_new(c, b, false, "hidden", c->io.hidden_in, ORT_FLOAT, rows, e->hidden_in, 2);
+  if (!code && e->hidden) code = bind_new(c, b, true, "hidden", c->io.hidden, ORT_FLOAT, rows, e->hidden, 2);
+  return code ? code : bind_new(c, b, true, "logits", c->io.logits, ORT_FLOAT, b->n_logits, e->vocab, 2);
 }
 
 static int add_binding(cache *c, int32_t rows, int32_t n_logits) {
@@ -297,7 +317,7 @@ static int add_bindings(cache *c) {
   const engine *e = c->engine;
   int code = SPECC_OK;
   for (int32_t i = 0; !code && i < e->n_widths; i++) code = add_binding(c, e->widths[i], e->widths[i]);
-  return code || e->widest == 1 ? code : add_binding(c, e->widest, 1);
+  return code || e->widest == 1 || !e->layers ? code : add_binding(c, e->widest, 1);
 }
 
 static int ort_open(void *self, void **out, specc_io *io) {
@@ -327,6 +347,7 @@ static bool all_within(const int64_t *values, int32_t n, int64_t end) {
 /* The engine's attention hangs or writes past its buffers on lengths that do not fit, so they never reach it. */
 static int check_call(const cache *c, int32_t rows, int32_t n_logits) {
   const engine *e = c->engine;
+  if (!e->layers) return SPECC_OK;                            /* hidden states are all it reads */
   if (c->past_len < 0 || c->past_len > e->capacity - rows)
     return specc_error(SPECC_E_ARGUMENT, "a call of %d rows at length %d does not fit %d cache slots; lower the length", rows, c->past_len, e->capacity);
   if (!all_within(c->io.input_ids, rows, e->vocab))
@@ -370,6 +391,10 @@ static int check_options(const specc_ort_options *o) {
   if (!o || !o->model) return specc_error(SPECC_E_ARGUMENT, "no graph file was named; set model");
   if (o->threads < 0 || o->threads > 1024) return refuse_number("threads", o->threads, 0, 1024);
   if (o->vocab < 1) return refuse_number("vocab", o->vocab, 1, INT32_MAX);
+  if (o->hidden < 0 || o->hidden > MAX_HIDDEN) return refuse_number("hidden", o->hidden, 0, MAX_HIDDEN);
+  if (o->hidden_in < 0 || o->hidden_in > MAX_HIDDEN) return refuse_number("hidden_in", o->hidden_in, 0, MAX_HIDDEN);
+  if (!o->layers && o->hidden_in) return o->n_widths == 1 && o->widths[0] >= 1 && o->widths[0] <= SPECC_MAX_K ? SPECC_OK
+                                         : refuse_number("widths", o->n_widths ? o->widths[0] : 0, 1, SPECC_MAX_K);
   if (o->layers < 1 || o->layers > MAX_LAYERS) return refuse_number("layers", o->layers, 1, MAX_LAYERS);
   if (o->kv_heads < 1 || o->kv_heads > 4096) return refuse_number("kv_heads", o->kv_heads, 1, 4096);
   if (o->head_dim < 1 || o->head_dim > 4096) return refuse_number("head_dim", o->head_dim, 1, 4096);
@@ -384,9 +409,10 @@ static int check_options(const specc_ort_options *o) {
 static bool fill_engine(engine *e, const specc_ort_options *o) {
   static const char *const patterns[4] = { "past_k", "past_v", "present_k", "present_v" };
   e->vocab = o->vocab, e->layers = o->layers, e->kv_heads = o->kv_heads, e->head_dim = o->head_dim;
+  e->hidden = o->hidden, e->hidden_in = o->hidden_in;
   e->capacity = o->capacity, e->n_widths = o->n_widths, e->widest = o->widths[o->n_widths - 1];
   memcpy(e->widths, o->widths, sizeof e->widths);
-  e->names = calloc(4 * (size_t)o->layers, sizeof *e->names);
+  e->names = calloc(4 * (size_t)o->layers + 1, sizeof *e->names);
   for (int32_t i = 0; e->names && i < 4 * o->layers; i++) snprintf(e->names[i], sizeof e->names[i], "%s.%d", patterns[i % 4], i / 4);
   return e->names != NULL;
 }
@@ -408,7 +434,7 @@ int specc_ort_backend(const specc_ort_options *options, specc_backend *backend) 
   if (!e || !fill_engine(e, options)) return free(e), specc_error(SPECC_E_MEMORY, "no memory left for an engine; close other programs");
   code = open_engine(e, options);
   if (code) return ort_release(e), code;
-  *backend = (specc_backend){ .name = "ort", .version = e->lib->version, .vocab = e->vocab, .capacity = e->capacity, .n_widths = e->n_widths,
+  *backend = (specc_backend){ .name = "ort", .version = e->lib->version, .vocab = e->vocab, .capacity = e->capacity, .hidden = e->hidden, .n_widths = e->n_widths,
                               .self = e, .open = ort_open, .run = ort_run, .poison = ort_poison, .close = ort_close, .release = ort_release };
   memcpy(backend->widths, e->widths, sizeof e->widths);
   return SPECC_OK;

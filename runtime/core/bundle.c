@@ -200,6 +200,7 @@ static int read_engine(const bundle *b, const json *engine, const char *section,
   if (!code) code = need_int(b, engine, section, "layers", 1, 1024, &o->layers);
   if (!code) code = need_int(b, engine, section, "kv_heads", 1, 4096, &o->kv_heads);
   if (!code) code = need_int(b, engine, section, "head_dim", 1, 4096, &o->head_dim);
+  if (!code && json_get(engine, "hidden")) code = need_int(b, engine, section, "hidden", 1, 1 << 20, &o->hidden);
   if (!code) code = read_widths(b, engine, section, o);
   if (code) return code;
   return need_int(b, engine, section, "capacity", b->context + o->widths[o->n_widths - 1], INT32_MAX, &o->capacity);
@@ -235,6 +236,16 @@ static int open_ngram(const bundle *b, const json *draft, specc_drafter *drafter
   return code ? code : specc_ngram_drafter(low, high, drafter);
 }
 
+static int open_table(const bundle *b, const json *draft, specc_drafter *drafter) {
+  const char *file;
+  char path[PATH_BYTES];
+  int32_t least = 0;
+  int code = need_string(b, draft, "draft", "file", &file);
+  if (!code) code = need_int(b, draft, "draft", "min_count", 1, 65535, &least);
+  if (!code) code = find_file(b, file, path);
+  return code ? code : specc_table_drafter(path, b->n_ids, least, drafter);
+}
+
 static int open_draft_engine(const bundle *b, specc_drafter *drafter) {
   specc_backend engine;
   int code = open_engine(b, "draft", &engine);
@@ -251,8 +262,9 @@ static int open_drafter(const bundle *b, specc_drafter *drafter) {
   if (!code) code = need_string(b, draft, "draft", "kind", &kind);
   if (code || !strcmp(kind, "none")) return code;
   if (!strcmp(kind, "ngram")) return open_ngram(b, draft, drafter);
+  if (!strcmp(kind, "table")) return open_table(b, draft, drafter);
   if (!strcmp(kind, "model") || !strcmp(kind, "early-exit")) return open_draft_engine(b, drafter);
-  return bad_value(b, "draft", "kind", "ngram, model, early-exit or none");
+  return bad_value(b, "draft", "kind", "ngram, table, model, early-exit or none");
 }
 
 /* ------------------------------------------------------------------ the model */

@@ -32,6 +32,9 @@ SPECC_CLONES static int32_t widen(const float *logits, int32_t n, int32_t n_ids,
   return bad;
 }
 
+/* Where an id stands in a row, -1 for nowhere. */
+static int32_t place(const row *r, int32_t id) { return r->map ? r->map->column[id] : id; }
+
 /* Each id of the history once. */
 static void penalise(workspace *w, const specc_options *o, const row *r, double *v) {
   uint32_t stamp = ++w->stamp;
@@ -45,7 +48,8 @@ static void penalise(workspace *w, const specc_options *o, const row *r, double 
     int32_t id = r->history[i];
     if (w->stamps[id] != stamp) continue;
     w->stamps[id] = stamp - 1;                                /* each id once */
-    v[id] = penalised(v[id], w->counts[id], o->repetition_penalty, o->presence_penalty, o->frequency_penalty);
+    int32_t at = place(r, id);
+    if (at >= 0) v[at] = penalised(v[at], w->counts[id], o->repetition_penalty, o->presence_penalty, o->frequency_penalty);
   }
 }
 
@@ -58,10 +62,17 @@ SPECC_CLONES static double maximum(const double *v, int32_t n) {
   return top;
 }
 
-/* Penalties, bias and mask into v [n_ids]; *top is the largest. */
+static void add_bias(const specc_options *o, const row *r, double *v) {
+  for (int32_t i = 0; i < o->n_bias; i++) {
+    int32_t at = place(r, o->bias_ids[i]);
+    if (at >= 0) v[at] += o->bias_values[i];
+  }
+}
+
+/* Penalties, bias and mask into v [row_width]; *top is the largest. */
 static int adjust(workspace *w, const specc_options *o, const row *r, double *v, double *top) {
-  int32_t n = r->n_logits < r->n_ids ? r->n_logits : r->n_ids;
-  int32_t bad = widen(r->logits, n, r->n_ids, v);
+  int32_t width = row_width(r), n = r->n_logits < width ? r->n_logits : width;
+  int32_t bad = widen(r->logits, n, width, v);
   if (bad && !SPECC_FAULT(accept_nan)) {
     int32_t id = 0;
     while (is_logit(r->logits[id])) id++;
@@ -69,9 +80,10 @@ static int adjust(workspace *w, const specc_options *o, const row *r, double *v,
                        "nothing was sampled from that row; rebuild the bundle or run the gate", bad, id);
   }
   if (o->repetition_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0) penalise(w, o, r, v);
-  for (int32_t i = 0; i < o->n_bias; i++) v[o->bias_ids[i]] += o->bias_values[i];
-  for (int32_t i = 0; i < r->n_banned; i++) v[r->banned[i]] = -INFINITY;
-  *top = maximum(v, r->n_ids);
+  add_bias(o, r, v);
+  for (int32_t i = 0; i < r->n_banned; i++)
+    if (place(r, r->banned[i]) >= 0) v[place(r, r->banned[i])] = -INFINITY;
+  *top = maximum(v, width);
   if (*top == INFINITY)
     return specc_error(SPECC_E_NUMERICS, "repetition_penalty %g makes a logit infinite; give a number nearer to 1", o->repetition_penalty);
   if (!(*top > -INFINITY))
@@ -83,7 +95,7 @@ int greedy(workspace *w, const specc_options *o, const row *r, double *scratch, 
   double top;
   int code = adjust(w, o, r, scratch, &top);
   if (code) return code;
-  for (*token = 0; scratch[*token] != top && *token + 1 < r->n_ids;) ++*token;
+  for (*token = 0; scratch[*token] != top && *token + 1 < row_width(r);) ++*token;
   return SPECC_OK;
 }
 
@@ -174,7 +186,7 @@ SPECC_CLONES static void divide(double *v, int32_t n, double by) {
 }
 
 int distribution(workspace *w, const specc_options *o, const row *r, double *p) {
-  int32_t n = r->n_ids;
+  int32_t n = row_width(r);
   double top;
   if (o->temperature == 0) {
     int32_t token;
@@ -207,7 +219,7 @@ int specc_distribution(const specc_options *options, const float *logits, int32_
   if (code) return code;
   if ((code = check_options(options)) || (code = check_bias(&w, options))) { workspace_free(&w); return code; }
   uint64_t mode = enter_arithmetic();
-  row r = {logits, n_logits, n_ids, history, n_history, n_prompt, NULL, 0};
+  row r = {logits, n_logits, n_ids, history, n_history, n_prompt, NULL, 0, NULL};
   code = distribution(&w, options, &r, p);
   leave_arithmetic(mode);
   workspace_free(&w);

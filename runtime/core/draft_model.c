@@ -102,6 +102,7 @@ int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter) {
   specc_backend *own = malloc(sizeof *own);
   if (!own) return specc_error(SPECC_E_MEMORY, "no memory for a drafter");
   *own = *engine;
-  *drafter = (specc_drafter){"model", own, draft_open, draft_propose, draft_commit, draft_close, draft_release};
+  *drafter = (specc_drafter){.name = "model", .self = own, .open = draft_open, .propose = draft_propose, .commit = draft_commit,
+                             .close = draft_close, .release = draft_release};
   return SPECC_OK;
 }

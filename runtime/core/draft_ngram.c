@@ -35,6 +35,7 @@ int specc_ngram_drafter(int32_t min_match, int32_t max_match, specc_drafter *dra
   ngram *g = malloc(sizeof *g);
   if (!g) return specc_error(SPECC_E_MEMORY, "no memory for a drafter");
   *g = (ngram){min_match, max_match};
-  *drafter = (specc_drafter){"ngram", g, ngram_open, ngram_propose, ngram_commit, ngram_close, free};
+  *drafter = (specc_drafter){.name = "ngram", .self = g, .open = ngram_open, .propose = ngram_propose, .commit = ngram_commit,
+                             .close = ngram_close, .release = free};
   return SPECC_OK;
 }

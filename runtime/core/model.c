@@ -23,6 +23,9 @@ static int refuse(const specc_model_parts *p) {
     REFUSE(p->offsets[i + 1] < p->offsets[i], "the offsets of the id texts fall at id %d", i);
   REFUSE(p->drafter && (!p->drafter->name || !p->drafter->open || !p->drafter->propose || !p->drafter->commit || !p->drafter->close),
          "a drafter needs a name, open, propose, commit and close");
+  REFUSE(p->drafter && p->drafter->hidden && p->drafter->hidden != t->hidden,
+         "the drafter %s reads hidden states of %d numbers, but the target gives %d; use a head that was trained for this target",
+         p->drafter->name, p->drafter->hidden, t->hidden);
 #undef REFUSE
   return SPECC_OK;
 }

@@ -7,7 +7,7 @@ row session_row(const specc_session *s, const float *logits, int32_t n_logits, i
   const specc_model *m = s->model;
   bool bans_end = s->n_tokens + depth - s->n_prompt < s->request.min_new_tokens && !s->request.ignore_eos;
   return (row){logits, n_logits, m->n_ids, s->tokens, s->n_tokens + (SPECC_FAULT(penalty_half) ? 0 : depth), s->n_prompt,
-               m->eos, bans_end ? m->n_eos : 0};
+               m->eos, bans_end ? m->n_eos : 0, NULL};
 }
 
 /* Tokens that may be proposed: one slot is the round's own token, the rest must fit context and max_new_tokens. */
@@ -21,12 +21,19 @@ static int32_t lookahead(const specc_session *s) {
   return k;
 }
 
+/* q of a node's own token; negative where its map has no column for it. */
+static double own_q(const specc_session *s, const specc_proposal *d, int32_t i) {
+  const specc_draft_map *map = d->map[i];
+  if (!map) return d->q[i][d->token[i]];
+  return map->n_ids == s->model->n_ids && map->column[d->token[i]] >= 0 ? d->q[i][map->column[d->token[i]]] : -1;
+}
+
 static int check_proposal(const specc_session *s, const specc_proposal *d, int32_t k) {
   if (d->n < 0 || d->n > k) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed %d tokens where at most %d were asked for", s->model->drafter.name, d->n, k);
   for (int32_t i = 0; i < d->n; i++) {
     if (d->parent[i] != i - 1) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed a tree (node %d has parent %d); only chains have a rule with a proof yet", s->model->drafter.name, i, d->parent[i]);
     if (d->token[i] < 0 || d->token[i] >= s->model->n_ids) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed id %d; ids are 0 to %d", s->model->drafter.name, d->token[i], s->model->n_ids - 1);
-    if (d->q[i] && !(d->q[i][d->token[i]] > 0 && d->q[i][d->token[i]] <= 1.0000001)) return specc_error(SPECC_E_DRAFT, "the drafter %s gives its own token %d the probability %g", s->model->drafter.name, d->token[i], d->q[i][d->token[i]]);
+    if (d->q[i] && !(own_q(s, d, i) > 0 && own_q(s, d, i) <= 1.0000001)) return specc_error(SPECC_E_DRAFT, "the drafter %s gives its own token %d the probability %g", s->model->drafter.name, d->token[i], own_q(s, d, i));
   }
   return SPECC_OK;
 }
@@ -37,10 +44,11 @@ int session_propose(specc_session *s) {
   int32_t k = s->k ? lookahead(s) : 0;
   d->n = d->calls = 0;
   d->length = -1;
+  memset(d->map, 0, sizeof d->map);
   if (k < 1) return SPECC_OK;
   double begin = specc_now();
   specc_draft_context context = {s->tokens, s->n_tokens, s->n_prompt, k, s->model->n_ids, s->request.rule,
-                                 s->noise.seed, s->noise.sample, 0, &s->sampler, {0}};
+                                 s->noise.seed, s->noise.sample, 0, &s->sampler, {0}, s->hidden, s->model->drafter.hidden, 0};
   for (int32_t i = 0; i < k; i++) context.q[i] = s->q + (size_t)i * (size_t)s->model->n_ids;
   int code = s->model->drafter.propose(s->draft, &context, d);
   if (!code) code = check_proposal(s, d, k);
@@ -71,7 +79,7 @@ static void fill_rows(specc_session *s, int32_t rows) {
 static int choose(specc_session *s, const row *r, int32_t position, int32_t *token) {
   if (s->request.options.temperature == 0) return greedy(&s->work, &s->request.options, r, s->p, token);
   int code = distribution(&s->work, &s->request.options, r, s->p);
-  if (!code) *token = draw(s->p, r->n_ids, s->request.rule, s->noise, position, PURPOSE_TARGET, s->work.block);
+  if (!code) *token = draw(s->p, NULL, r->n_ids, s->request.rule, s->noise, position, PURPOSE_TARGET, s->work.block);
   return code;
 }
 
@@ -86,7 +94,8 @@ static int judge_slot(specc_session *s, const row *r, int32_t slot, int32_t *tok
   }
   int code = distribution(&s->work, &o, r, s->p);
   if (code) return -code;
-  return judge(&s->work, s->p, d->q[slot], d->token[slot], s->request.rule, s->noise, s->n_tokens + slot, token);
+  drawn x = {d->token[slot], d->q[slot], d->map[slot]};
+  return judge(&s->work, s->p, x, s->request.rule, s->noise, s->n_tokens + slot, token);
 }
 
 /* A draw over a row that holds a NaN finds no winner; no such row should get this far. */
@@ -124,6 +133,7 @@ int session_verify(specc_session *s) {
   int code = m->target.run(s->cache, rows, rows);
   s->stats.target_seconds += specc_now() - begin;
   if (code) return code;
+  session_keep_hidden(s, n + 1);
   s->n_decisions = 0;
   if ((code = accept(s))) return code;
   s->stats.target_calls++;
@@ -134,28 +144,5 @@ int session_verify(specc_session *s) {
     s->stats.rounds_proposing++;
     s->stats.accepted_length[s->n_emitted - 1 <= SPECC_MAX_K ? s->n_emitted - 1 : SPECC_MAX_K]++;
   }
-  return SPECC_OK;
-}
-
-/* ------------------------------------------------------------------ the draft's side of the same function */
-int specc_draft_draw(specc_sampler *sampler, const float *logits, int32_t n_logits, int32_t depth, double *q, int32_t *token) {
-  if (!sampler || !logits || !q || !token || n_logits < 1 || depth < 0 || depth >= SPECC_MAX_K)
-    return specc_error(SPECC_E_ARGUMENT, "specc_draft_draw needs the context's sampler, logits, q, token, and a depth of 0 to %d", SPECC_MAX_K - 1);
-  specc_session *s = (specc_session *)sampler->session;
-  row r = session_row(s, logits, n_logits, depth);
-  int code = distribution(&s->work, &s->request.options, &r, q);
-  if (code) return code;
-  if (s->request.options.temperature == 0) {
-    for (*token = 0; q[*token] == 0;) ++*token;
-  } else {
-    *token = draw(q, r.n_ids, s->request.rule, s->noise, s->n_tokens + depth, PURPOSE_DRAFT, s->work.block);
-  }
-  s->tokens[s->n_tokens + depth] = *token;
-#ifdef SPECC_CONTROLS
-  specc_options wrong = s->request.options;
-  if (SPECC_FAULT(q_other_options)) { wrong.top_k = 0; wrong.top_p = 1; wrong.min_p = 0; wrong.n_bias = 0; }
-  if (SPECC_FAULT(q_temperature)) wrong.temperature *= 2;
-  if (SPECC_FAULT(q_other_options) || SPECC_FAULT(q_temperature)) return distribution(&s->work, &wrong, &r, q);
-#endif
   return SPECC_OK;
 }

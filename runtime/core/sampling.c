@@ -58,34 +58,57 @@ static int any_positive(const double *p, int32_t n) {
   return sum > 0;
 }
 
-int32_t draw_race(const double *p, int32_t n, noise noise, int32_t position) {
-  int32_t winner = -1;
-  double best = INFINITY, u[64], time[64], tail[64];
+typedef struct race { noise noise; int32_t position, winner; double best; } race;
+
+/* Ids first .. first + 64 join; rates [64] are 0 for ids that take no part. */
+static void race_block(race *r, const double *rates, int32_t first) {
+  double u[64], time[64];
+  race_numbers(first, r->noise.seed, r->noise.sample, r->position, u);
+  if (r->winner >= 0 && !race_possible(rates, u, r->best)) return;
+  race_times(rates, u, time);
+  for (int32_t i = 0; i < 64; i++)
+    if (time[i] < r->best) { r->best = time[i]; r->winner = first + i; }
+}
+
+/* The same race over the ids of a reduced vocabulary: their noise is the ids', not the columns'. */
+static void race_mapped(race *r, const double *p, const int32_t *ids, int32_t n) {
+  double rates[64];
+  for (int32_t c = 0; c < n;) {
+    int32_t first = ids[c] / 64 * 64;
+    memset(rates, 0, sizeof rates);
+    for (; c < n && ids[c] < first + 64; c++) rates[ids[c] - first] = p[c];
+    if (any_positive(rates, 64)) race_block(r, rates, first);
+  }
+}
+
+int32_t draw_race(const double *p, const int32_t *ids, int32_t n, noise noise, int32_t position) {
+  race r = {noise, position, -1, INFINITY};
+  double tail[64] = {0};
+  if (ids) { race_mapped(&r, p, ids, n); return r.winner; }
   for (int32_t first = 0; first < n; first += 64) {
     int32_t m = n - first < 64 ? n - first : 64;
     if (!any_positive(p + first, m)) continue;
-    const double *rates = p + first;
-    if (m < 64) { memset(tail, 0, sizeof tail); memcpy(tail, rates, (size_t)m * sizeof *tail); rates = tail; }
-    race_numbers(first, noise.seed, noise.sample, position, u);
-    if (winner >= 0 && !race_possible(rates, u, best)) continue;
-    race_times(rates, u, time);
-    for (int32_t i = 0; i < m; i++)
-      if (time[i] < best) { best = time[i]; winner = first + i; }
+    if (m < 64) memcpy(tail, p + first, (size_t)m * sizeof *tail);
+    race_block(&r, m < 64 ? tail : p + first, first);
   }
-  return winner;
+  return r.winner;
 }
 
-int32_t draw(const double *p, int32_t n, int rule, noise noise, int32_t position, enum purpose purpose, double *block) {
-  if (rule == SPECC_RULE_COUPLED) return draw_race(p, n, noise, position);
-  return draw_inverse(p, n, noise_uniform(noise, position, purpose), block);
+int32_t draw(const double *p, const int32_t *ids, int32_t n, int rule, noise noise, int32_t position, enum purpose purpose, double *block) {
+  if (rule == SPECC_RULE_COUPLED) return draw_race(p, ids, n, noise, position);
+  int32_t at = draw_inverse(p, n, noise_uniform(noise, position, purpose), block);
+  return ids && at >= 0 ? ids[at] : at;
 }
 
-/* (p - q)+ into r; returns its sum. q NULL is one-hot at x. */
-SPECC_CLONES static double residual(const double *p, const double *q, int32_t x, int32_t n, double *r) {
+/* (p - q)+ into r; returns its sum. Outside a map q is zero, so that p stays there whole. */
+SPECC_CLONES static double residual(const double *p, drawn x, int32_t n, double *r) {
+  const double *q = x.q;
   double lanes[16] = {0}, sum = 0;
+  if (!q || x.map) memcpy(r, p, (size_t)n * sizeof *r);
   if (!q) {
-    memcpy(r, p, (size_t)n * sizeof *r);
-    r[x] = 0;
+    r[x.token] = 0;
+  } else if (x.map) {
+    for (int32_t c = 0; c < x.map->n; c++) { int32_t i = x.map->ids[c]; double d = p[i] - q[c]; r[i] = d > 0 ? d : 0; }
   } else {
     for (int32_t i = 0; i < n; i++) { double d = p[i] - q[i]; r[i] = d > 0 ? d : 0; }
   }
@@ -102,16 +125,17 @@ static int32_t largest(const double *p, int32_t n) {
 }
 #endif
 
-int judge(workspace *w, const double *p, const double *q, int32_t x, int rule, noise noise, int32_t position, int32_t *token) {
-  if (rule == SPECC_RULE_COUPLED) return (*token = draw_race(p, w->n_ids, noise, position)) == x;
+int judge(workspace *w, const double *p, drawn x, int rule, noise noise, int32_t position, int32_t *token) {
+  if (rule == SPECC_RULE_COUPLED) return (*token = draw_race(p, NULL, w->n_ids, noise, position)) == x.token;
   double u = noise_uniform(noise, position, PURPOSE_ACCEPT);
-  *token = x;
-  if (u * (q ? q[x] : 1.0) < p[x]) return 1;
+  double q = !x.q ? 1.0 : x.q[x.map ? x.map->column[x.token] : x.token];
+  *token = x.token;
+  if (u * q < p[x.token]) return 1;
 #ifdef SPECC_CONTROLS
   if (SPECC_FAULT(argmax_replacement)) { *token = largest(p, w->n_ids); return 0; }
   if (SPECC_FAULT(no_residual)) { *token = draw_inverse(p, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block); return 0; }
 #endif
-  if (!(residual(p, q, x, w->n_ids, w->residual) > 0)) return 1;
+  if (!(residual(p, x, w->n_ids, w->residual) > 0)) return 1;
   *token = draw_inverse(w->residual, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block);
   return 0;
 }

@@ -32,11 +32,15 @@ typedef struct row {
   int32_t n_history, n_prompt;
   const int32_t *banned;
   int32_t n_banned;
+  const specc_draft_map *map;      /* a reduced vocabulary: columns instead of ids; NULL for all ids */
 } row;
 
-/* p [n_ids] sums to 1. Temperature 0: one-hot at the argmax. SPECC_E_NUMERICS for NaN, +infinity or nothing left. */
+/* Values of a row: ids, or the columns of its map. */
+static inline int32_t row_width(const row *r) { return r->map ? r->map->n : r->n_ids; }
+
+/* p [row_width] sums to 1. Temperature 0: one-hot at the argmax. SPECC_E_NUMERICS for NaN, +infinity or nothing left. */
 int distribution(workspace *w, const specc_options *o, const row *r, double *p);
-/* The argmax of the row after penalties, bias and mask; scratch [n_ids]. */
+/* The argmax of the row (a column where it has a map) after penalties, bias and mask; scratch [row_width]. */
 int greedy(workspace *w, const specc_options *o, const row *r, double *scratch, int32_t *token);
 
 /* Ranges of specc.h, SPECC_E_ARGUMENT outside them; request.c. check_bias uses the workspace's stamps. */
@@ -45,10 +49,13 @@ int check_bias(workspace *w, const specc_options *o);
 
 /* First id whose running sum of weight [n] exceeds u times the total. Sums run over blocks of 64 ids, then over blocks. */
 int32_t draw_inverse(const double *weight, int32_t n, double u, double *block);
-/* Winner of the exponential race with rates p [n]: argmin -log(u_id) / p_id, lower id on ties. */
-int32_t draw_race(const double *p, int32_t n, noise noise, int32_t position);
-int32_t draw(const double *p, int32_t n, int rule, noise noise, int32_t position, enum purpose purpose, double *block);
+/* Id that wins the exponential race with rates p [n] of ids (NULL: 0..n-1): argmin -log(u_id) / p_id, lower id on ties. */
+int32_t draw_race(const double *p, const int32_t *ids, int32_t n, noise noise, int32_t position);
+/* An id by a request's rule; ids as above. */
+int32_t draw(const double *p, const int32_t *ids, int32_t n, int rule, noise noise, int32_t position, enum purpose purpose, double *block);
 
-/* Judges token x, drawn from q (NULL: one-hot), against p. Returns 1 if it stands, else 0 and *token, what is emitted instead. */
-int judge(workspace *w, const double *p, const double *q, int32_t x, int rule, noise noise, int32_t position, int32_t *token);
+/* What a token was drawn from: q [n_ids] or [map->n]; q NULL is one-hot. */
+typedef struct drawn { int32_t token; const double *q; const specc_draft_map *map; } drawn;
+/* Judges x against p [n_ids]. Returns 1 if it stands, else 0 and *token, what is emitted instead. */
+int judge(workspace *w, const double *p, drawn x, int rule, noise noise, int32_t position, int32_t *token);
 #endif

@@ -16,11 +16,13 @@ int specc_session_create(specc_model *m, specc_session **out) {
   s->tokens = calloc(room, sizeof *s->tokens);
   s->p = calloc(n, sizeof *s->p);
   s->q = m->drafter.name ? calloc(n * (size_t)m->k_max, sizeof *s->q) : s->p;
+  size_t features = (size_t)m->drafter.hidden;
+  s->hidden = features ? calloc(features * room, sizeof *s->hidden) : NULL;
   s->text.capacity = (size_t)m->max_token_bytes * room;
   s->text.bytes = malloc(s->text.capacity + 1);
   s->text.shown_text = malloc(3 * s->text.capacity + 4);
   int code = specc_error(SPECC_E_MEMORY, "no memory for a session over %d ids and %d tokens of context", m->n_ids, m->context);
-  if (s->bias_ids && s->bias_values && s->tokens && s->p && s->q && s->text.bytes && s->text.shown_text)
+  if (s->bias_ids && s->bias_values && s->tokens && s->p && s->q && (s->hidden || !features) && s->text.bytes && s->text.shown_text)
     code = workspace_create(&s->work, m->n_ids);
   if (!code) code = m->target.open(m->target.self, &s->cache, &s->io);
   if (!code && m->drafter.name) code = m->drafter.open(m->drafter.self, &s->draft);
@@ -35,7 +37,7 @@ void specc_session_free(specc_session *s) {
   if (s->cache) s->model->target.close(s->cache);
   workspace_free(&s->work);
   if (s->q != s->p) free(s->q);
-  free(s->bias_ids); free(s->bias_values); free(s->tokens); free(s->p); free(s->text.bytes); free(s->text.shown_text);
+  free(s->bias_ids); free(s->bias_values); free(s->tokens); free(s->p); free(s->hidden); free(s->text.bytes); free(s->text.shown_text);
   free(s);
 }
 
@@ -81,6 +83,11 @@ int specc_session_start(specc_session *s, const specc_request *r, const int32_t 
 bool session_cancelled(const specc_session *s) { return atomic_load(&s->cancel) && !SPECC_FAULT(ignore_cancel); }
 void specc_session_cancel(specc_session *s) { if (s) atomic_store(&s->cancel, 1); }
 
+void session_keep_hidden(specc_session *s, int32_t rows) {
+  size_t n = (size_t)s->model->drafter.hidden;
+  if (n) memcpy(s->hidden + (size_t)s->length * n, s->io.hidden, (size_t)rows * n * sizeof *s->hidden);
+}
+
 /* One chunk of prompt[:-1]. The chunk's width is always the same; rows behind the prompt are padding. */
 static int prefill(specc_session *s) {
   const specc_model *m = s->model;
@@ -95,6 +102,7 @@ static int prefill(specc_session *s) {
   *s->io.past_len = s->length;
   int code = m->target.run(s->cache, rows, 1);
   if (code) return code;
+  session_keep_hidden(s, real);
   s->length += real;
   s->stats.prefill_calls++;
   s->stats.prefill_seconds += specc_now() - begin;

@@ -43,6 +43,7 @@ struct specc_session {
   workspace work;
   double *p;                       /* [n_ids] the row being judged */
   double *q;                       /* [k_max][n_ids] for drafters */
+  float *hidden;                   /* [context][drafter.hidden] the target's hidden states of the cache's entries; NULL if nobody reads them */
   int32_t emitted[SPECC_MAX_K + 2], n_emitted;   /* of the round, before the commit cuts it */
   int32_t drafted[SPECC_MAX_K];
   text_state text;
@@ -64,4 +65,5 @@ int session_verify(struct specc_session *s);                      /* one target 
 int session_commit(struct specc_session *s);                      /* commit.c: token by token; returns enum specc_finish */
 void session_trace(struct specc_session *s, int32_t slot, int stands);   /* trace.c: keeps what was just judged */
 bool session_cancelled(const struct specc_session *s);
+void session_keep_hidden(struct specc_session *s, int32_t rows);  /* of the call just made, its row 0 at `length` */
 #endif

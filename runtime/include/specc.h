@@ -120,6 +120,8 @@ typedef struct specc_io {          /* buffers of one cache, owned by the backend
   int64_t *logit_rows;             /* [widest] rows whose logits are wanted */
   int32_t *past_len;               /* [1] entries that count, before the call */
   float *logits;                   /* [widest][vocab] */
+  float *hidden;                   /* [widest][hidden] final normalised hidden state of every row; NULL where the engine gives none */
+  float *hidden_in;                /* [widest][hidden_in] an input of heads that read a target's hidden states; NULL elsewhere */
 } specc_io;
 
 /* A round to judge where its logits are: row i decides the slot of proposed[i], the last row the one behind them. */
@@ -139,6 +141,7 @@ typedef struct specc_backend {
   const char *version;             /* of the engine library; certificates are bound to it */
   int32_t vocab;                   /* columns of logits */
   int32_t capacity;                /* cache slots: context + widest row count */
+  int32_t hidden;                  /* columns of io.hidden, 0 for none */
   int32_t n_widths;
   int32_t widths[24];              /* row counts that run() takes, rising; the widest one is the prefill chunk */
   void *self;
@@ -157,12 +160,16 @@ SPECC_API int specc_table_backend(const float *table, int32_t n, int32_t vocab, 
 
 /* ONNX Runtime, loaded at run time. model: path of an ONNX file with specc's graph signature; library: path of
  * libonnxruntime, NULL for the loader's own search; threads: intra-op threads, 0 for the number of cores.
- * layers, kv_heads, head_dim: the cache is layers x 2 x f32 [1, kv_heads, capacity, head_dim]. */
+ * layers, kv_heads, head_dim: the cache is layers x 2 x f32 [1, kv_heads, capacity, head_dim].
+ * hidden: columns of an output `hidden` f32 [rows, hidden], 0 for a graph without one; hidden_in: columns of an input
+ * `hidden` f32 [rows, hidden_in]. layers 0: a head without a cache, whose one input is `hidden` f32 [1, hidden_in] and
+ * whose one output is `logits` f32 [the only width, vocab]. */
 typedef struct specc_ort_options {
   const char *model;
   const char *library;
   int32_t threads, vocab, layers, kv_heads, head_dim, capacity, n_widths;
   int32_t widths[24];
+  int32_t hidden, hidden_in;
 } specc_ort_options;
 SPECC_API int specc_ort_backend(const specc_ort_options *options, specc_backend *backend);
 
@@ -171,6 +178,18 @@ SPECC_API int specc_ort_backend(const specc_ort_options *options, specc_backend 
  * Once drawn, judged: every token drawn from q is returned. Masks go into q before the draw; a stop inside a round may
  * look at tokens drawn so far and at the next q before drawing from it, at nothing else. */
 typedef struct specc_sampler specc_sampler;
+
+/* A reduced draft vocabulary: column c of a draft's logits and of its q means target id ids[c]. q is zero elsewhere. */
+typedef struct specc_draft_map {
+  int32_t n, n_ids;                /* columns; ids of the target */
+  const int32_t *ids;              /* [n] strictly rising, within 0..n_ids-1 */
+  const int32_t *column;           /* [n_ids] the inverse, -1 for an id without a column */
+} specc_draft_map;
+/* Copies ids; SPECC_E_FORMAT unless they rise strictly within 0..n_ids-1. Free it after the sessions that use it. */
+SPECC_API int specc_draft_map_create(const int32_t *ids, int32_t n, int32_t n_ids, specc_draft_map **map);
+SPECC_API int specc_draft_map_read(const char *path, int32_t n_ids, specc_draft_map **map);   /* draft_ids.bin: "SPCI", u32 1, u32 n, i32 ids[n] */
+SPECC_API void specc_draft_map_free(specc_draft_map *map);
+
 typedef struct specc_draft_context {
   const int32_t *tokens;           /* [n_tokens] committed ids, prompt first; the last one is not in any cache yet */
   int32_t n_tokens;
@@ -183,6 +202,9 @@ typedef struct specc_draft_context {
   uint32_t reserved;
   specc_sampler *sampler;          /* for specc_draft_draw */
   double *q[16];                   /* [k] buffers [n_ids] of the session that a drafter may keep its q in */
+  const float *hidden;             /* [n_tokens - 1][n_hidden] the target's hidden states; NULL unless the drafter wants them */
+  int32_t n_hidden;
+  int32_t reserved2;
 } specc_draft_context;
 
 typedef struct specc_proposal {
@@ -194,6 +216,7 @@ typedef struct specc_proposal {
   int32_t token[16];               /* out */
   const double *q[16];             /* out: [n_ids] the very buffer token[i] was drawn from, or NULL for one-hot;
                                       valid until the next propose */
+  const specc_draft_map *map[16];  /* out: q[i] is [map[i]->n] over these ids; NULL: over all. NULL before propose is called */
 } specc_proposal;
 
 typedef struct specc_drafter {
@@ -204,13 +227,28 @@ typedef struct specc_drafter {
   int (*commit)(void *state, int32_t n_keep);   /* the first n_keep committed ids still hold; roll back what lies behind */
   void (*close)(void *state);
   void (*release)(void *self);     /* may be NULL; called by specc_model_free */
+  /* A drafter that can join a chain of stages: appends node `depth` (out->n, the nodes before it may be another stage's) or
+   * leaves out->n as it is. Tokens drawn so far stand behind the committed ones, at tokens[n_tokens .. n_tokens + depth - 1].
+   * May be NULL: the drafter then stands alone. */
+  int (*next)(void *state, const specc_draft_context *context, int32_t depth, specc_proposal *out);
+  int32_t hidden;                  /* columns of the target's hidden states that it reads, 0 for none */
+  int32_t reserved;
 } specc_drafter;
 
 /* Shapes logits [n_logits] f32 by the request's options, as the target's rows are, with the tokens already proposed in
  * this round as history; writes q [n_ids] f64 (sums to 1) and draws node `depth` (0-based) from it by the request's rule. */
 SPECC_API int specc_draft_draw(specc_sampler *sampler, const float *logits, int32_t n_logits, int32_t depth, double *q, int32_t *token);
+/* Its two halves, for a stop between them and for a reduced vocabulary (map NULL: none; q [map->n], n_logits the same).
+ * top: the largest probability of the row, at temperature 0 as at temperature 1; NULL if it does not matter. */
+SPECC_API int specc_draft_shape(specc_sampler *sampler, const float *logits, int32_t n_logits, const specc_draft_map *map,
+                                int32_t depth, double *q, double *top);
+SPECC_API int specc_draft_pick(specc_sampler *sampler, const specc_draft_map *map, int32_t depth, const double *q, int32_t *token);
+SPECC_API int specc_draft_put(specc_sampler *sampler, int32_t depth, int32_t token);   /* node `depth` is one-hot at token */
 
 SPECC_API int specc_ngram_drafter(int32_t min_match, int32_t max_match, specc_drafter *drafter);   /* prompt lookup, one-hot q */
+/* Lookup in a static n-gram table of the target's own answers (the format is told in core/draft_table.c), one-hot q.
+ * n_ids: of the tokenizer, as the table says too; min_count: how often the context must have been seen. Maps the file. */
+SPECC_API int specc_table_drafter(const char *path, int32_t n_ids, int32_t min_count, specc_drafter *drafter);
 SPECC_API int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter);   /* own cache; copies *engine and frees it */
 
 /* ------------------------------------------------------------------ certificates

@@ -65,6 +65,8 @@ class EnginePlan:
     dialect: str
     shares: str | None
     """"target" when the weights lie in the target's file (early-exit), else None."""
+    hidden: bool = False
+    """Whether the graph gives its final normalised hidden states too: heads draft from them."""
 
 
 @dataclass(frozen=True)

@@ -80,14 +80,14 @@ static int reference(workspace *w, const round_case *c, int32_t n_logits, int32_
   int32_t history[64 + ROWS];
   memcpy(history, j->history, (size_t)j->n_history * sizeof *history);
   for (int32_t k = 0; k < i; k++) history[j->n_history + k] = j->proposed[k];
-  row r = { c->logits + i * n_logits, n_logits, j->n_ids, history, j->n_history + i, j->n_prompt, j->banned, i < j->banned_rows ? j->n_banned : 0 };
+  row r = { c->logits + i * n_logits, n_logits, j->n_ids, history, j->n_history + i, j->n_prompt, j->banned, i < j->banned_rows ? j->n_banned : 0, NULL };
   noise z = { j->seed, j->sample };
   int code = distribution(w, j->options, &r, p);
   if (code) return -code;
   int32_t x = i < j->n_proposed ? j->proposed[i] : -1;
   if (j->options->temperature == 0) return greedy(w, j->options, &r, w->residual, token) ? -1 : *token == x;
-  if (x < 0) return *token = draw(p, j->n_ids, j->rule, z, j->position + i, PURPOSE_TARGET, w->block), 0;
-  return judge(w, p, j->q ? j->q[i] : NULL, x, j->rule, z, j->position + i, token);
+  if (x < 0) return *token = draw(p, NULL, j->n_ids, j->rule, z, j->position + i, PURPOSE_TARGET, w->block), 0;
+  return judge(w, p, (drawn){ x, j->q ? j->q[i] : NULL, NULL }, j->rule, z, j->position + i, token);
 }
 
 static int64_t rows_judged, accepted, refused;

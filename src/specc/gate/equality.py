@@ -162,4 +162,4 @@ def engine_of(folder: Path, manifest: dict[str, Any], threads: int, library: Pat
     if part["backend"] != "ort":
         return None
     return Ort(folder / part["file"], part["vocab"], part["layers"], part["kv_heads"], part["head_dim"],
-               part["capacity"], tuple(part["widths"]), threads, library)
+               part["capacity"], tuple(part["widths"]), threads, library, part.get("hidden", 0))
