@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,10 @@ def certificate_part(certificate: Any) -> dict[str, Any]:
 
 
 def gate(
-    folder: Path, trials: int | None, seed: int, threads: int, certificates: Path | None, progress: Progress
+    folder: Path, trials: int | None, seed: int, threads: int | Sequence[int], certificates: Path | None,
+    progress: Progress,
 ) -> dict[str, Any]:
-    """The JSON of `specc gate`: all judges, the certificate written into the bundle or into `certificates`."""
+    """The JSON of `specc gate`: all judges, a certificate for each thread count."""
     from specc.gate.judge import judge
 
     verify(read(folder))

@@ -160,6 +160,12 @@ def lint_text(lint: Mapping[str, Any]) -> str:
     return f"{len(lint['findings'])} findings; {first['node']} ({first['op']}): {first['why']}"
 
 
+def linted(report: Mapping[str, Any]) -> None:
+    """The findings of a lint, one line each."""
+    rows = [tuple(str(finding[key]) for key in ("node", "op", "why", "fix")) for finding in report["findings"]]
+    table(f"lint: {report['verdict']}, {report['file']}", ("node", "op", "why", "fix"), rows or [("none", "", "", "")])
+
+
 def gated(report: Mapping[str, Any]) -> None:
     """The verdict, one line a judge, and every check that a judge with few of them made or that failed."""
     checks: Sequence[Mapping[str, Any]] = report["checks"]

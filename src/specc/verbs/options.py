@@ -54,9 +54,22 @@ class Threads(Number):
         return f"{super().allowed()}, 4 for each of this machine's {self.cores} cores"
 
 
+class ThreadCounts(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click only
+    """One thread count, or several between commas, each once."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The counts as a tuple, or a usage error."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(dict.fromkeys(int(THREADS.convert(part, param, ctx)) for part in str(value).split(",")))
+
+
 COUNT = Number(0, 2**31 - 1, whole=True)
 SEED = Number(0, 2**64 - 1, whole=True)
 THREADS = Threads()
+THREAD_COUNTS = ThreadCounts()
 TRIALS = Number(1, 10**7, whole=True)
 FOLDER = click.Path(path_type=Path)
 

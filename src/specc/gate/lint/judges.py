@@ -4,16 +4,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from specc.gate.lint import specc_ops
+from specc.gate.lint import movement, specc_ops
+from specc.gate.lint.einsum import judge_einsum
 from specc.gate.lint.findings import MIX_FIX, SCALE_FIX, Finding, finding
+from specc.gate.lint.rules import ELEMENTWISE
 from specc.gate.lint.shapes import MICROSOFT, Dim, Facts, Shape, attribute, axes_of
+
+CAUSAL_FIX = "add a mask made by comparing the positions of queries and keys, before the softmax"
 
 
 def mixes(shape: Shape, axes: list[int]) -> bool:
-    """Whether a sum over these axes joins rows: over rows, or over a context that has no row axis beside it."""
+    """Whether a sum over these axes joins rows or sequences: over them, or over a context without a row axis beside."""
     rest = [d for i, d in enumerate(shape) if i not in axes]
     over = [shape[i] for i in axes]
-    return any(d.rows for d in over) or (any(d.context for d in over) and not any(d.rows for d in rest))
+    return any(d.rows or d.batch for d in over) or (any(d.context for d in over) and not any(d.rows for d in rest))
+
+
+def aligned(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """Element by element: rows meet only rows at their own place."""
+    if not movement.one_place(ins):
+        yield finding(node, "rows of the call meet other rows of it", MIX_FIX)
+
+
+def softmax(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """Over features, or over what each row may see behind a causal mask."""
+    shape = ins[0]
+    if shape is None:
+        yield finding(node, "a softmax over axes that cannot be traced", MIX_FIX)
+        return
+    axes = softmax_axes(node, facts, len(shape))
+    over, rest = [shape[i] for i in axes], [d for i, d in enumerate(shape) if i not in axes]
+    seen = any(d.rows or d.context for d in over) and any(d.rows for d in rest)
+    if seen and node.input[0] not in facts.masks:
+        yield finding(node, "attention is not causal: no mask was made from positions", CAUSAL_FIX)
+    elif not seen and mixes(shape, axes):
+        yield finding(node, "a softmax over the rows of the call", MIX_FIX)
+
+
+def softmax_axes(node: Any, facts: Facts, rank: int) -> list[int]:
+    """One axis; before opset 13 that axis and all behind it."""
+    old = facts.opset < 13 and node.domain in ("", "ai.onnx")
+    axis = attribute(node, "axis", 1 if old else -1) % max(rank, 1)
+    return list(range(axis, rank)) if old else [axis]
 
 
 def reduces(axes: Callable[[Any, Facts, int], list[int] | None], why: str, fix: str = MIX_FIX) -> Any:
@@ -41,8 +73,18 @@ def from_axis(node: Any, facts: Facts, rank: int) -> list[int]:
 
 
 def all_but_channel(node: Any, facts: Facts, rank: int) -> list[int]:
-    """Normalisations over everything behind the channel axis."""
+    """Everything behind the channel axis."""
     return list(range(2, rank))
+
+
+def grouped_channels(node: Any, facts: Facts, rank: int) -> list[int]:
+    """GroupNormalization: a group of channels and everything behind them."""
+    return list(range(1, rank))
+
+
+def given_axes(node: Any, facts: Facts, rank: int) -> list[int]:
+    """MeanVarianceNormalization."""
+    return [axis % max(rank, 1) for axis in attribute(node, "axes", [0, 2, 3]) if axis < rank]
 
 
 def last_axis(node: Any, facts: Facts, rank: int) -> list[int]:
@@ -59,21 +101,44 @@ def cumulative(node: Any, facts: Facts, rank: int) -> list[int] | None:
     return None if axis is None else [axis[0].coef % max(rank, 1)]
 
 
-def contraction(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
-    """MatMul: the axis that is summed over."""
-    a, b = ins[0], ins[1]
-    lines = [(a, -1), (b, -2 if b is not None and len(b) > 1 else -1)]
-    if any(shape is not None and len(shape) and shape[axis].rows for shape, axis in lines):
+def summed(node: Any, facts: Facts, lines: list[tuple[str, Shape | None, int]]) -> Iterator[Finding]:
+    """A product that sums over axis `axis` of each operand (name, shape, axis): over no rows, and over a context only
+    with the weights of a causal softmax."""
+    over = [shape[axis] for _, shape, axis in lines if shape is not None and -len(shape) <= axis < len(shape)]
+    weighted = any(name in facts.weights for name, _, _ in lines)
+    if any(shape is None for _, shape, _ in lines):
+        yield finding(node, "the product sums over axes that cannot be traced", MIX_FIX)
+    elif any(d.batch for d in over) or any(d.rows for d in over) and not weighted:
         yield finding(node, "the product sums over the rows of the call", MIX_FIX)
+    elif any(d.context for d in over) and not weighted:
+        yield finding(node, "the context is summed without the weights of a causal softmax", CAUSAL_FIX)
+
+
+def contraction(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """MatMul: the axis that is summed over; sequences of the two operands must be the same ones."""
+    a, b = ins[0], ins[1]
+    second = -2 if b is not None and len(b) > 1 else -1
+    yield from summed(node, facts, [(node.input[0], a, -1), (node.input[1], b, second)])
+    if a is not None and b is not None and not movement.one_place([a[:-2], b[:-2]]):
+        yield finding(node, "rows of the call meet other rows of it", MIX_FIX)
 
 
 def transposed(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
     """Gemm and FusedMatMul may sum over the axis before the last."""
-    a, b = ins[0], ins[1]
+    b = ins[1]
     left, right = attribute(node, "transA", 0), attribute(node, "transB", 0)
-    lines = [(a, -2 if left else -1), (b, -1 if right or b is None or len(b) < 2 else -2)]
-    if any(shape is None or len(shape) and shape[max(axis, -len(shape))].rows for shape, axis in lines):
-        yield finding(node, "the product sums over the rows of the call", MIX_FIX)
+    second = -1 if right or b is None or len(b) < 2 else -2
+    yield from summed(node, facts, [(node.input[0], ins[0], -2 if left else -1), (node.input[1], b, second)])
+
+
+def convolution(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+    """Sums over channels and a window behind them."""
+    shape, filters = ins[0], ins[1]
+    kernel = attribute(node, "kernel_shape", None) or [d.coef for d in (filters or ())[2:]]
+    if shape is None or any(d.rows and size > 1 for d, size in zip(shape[2:], kernel, strict=False)):
+        yield finding(node, "the window covers neighbouring rows of the call", MIX_FIX)
+    elif shape[1].rows:
+        yield finding(node, "the convolution sums over the rows of the call as its channels", MIX_FIX)
 
 
 def quantized_contraction(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
@@ -104,12 +169,12 @@ def batch_norm(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Fin
         yield finding(node, "batch statistics are computed over the call", "export in inference mode")
 
 
-def causal(name: str) -> Any:
-    """A judge for fused attention with an attribute that makes it causal."""
+def causal(name: str, mask: int) -> Any:
+    """A judge for fused attention that is causal by an attribute, or by a mask (input number `mask`) from positions."""
     def judge_causal(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
-        mask = name == "is_causal" and len(node.input) > 3 and bool(node.input[3])
-        if not attribute(node, name, 0) and not mask:
-            yield finding(node, f"attention is not causal ({name} is 0)", f"export with {name} = 1")
+        masked = len(node.input) > mask and node.input[mask] in facts.masks
+        if not attribute(node, name, 0) and not masked:
+            yield finding(node, f"attention is not causal ({name} is 0)", f"export with {name} = 1, or {CAUSAL_FIX}")
 
     return judge_causal
 
@@ -134,27 +199,33 @@ RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLik
 REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
               "ReduceLogSumExp", "ReduceSumSquare")
 JUDGES: dict[str, Any] = {
+    **dict.fromkeys(ELEMENTWISE, aligned), **movement.JUDGES,
+    **dict.fromkeys(["QuantizeLinear", "DequantizeLinear",
+                     *in_microsoft("QuantizeLinear", "DequantizeLinear", "RotaryEmbedding")], aligned),
     **dict.fromkeys(REDUCTIONS, reduces(axes_of, "a reduction")),
     **dict.fromkeys(["ArgMax", "ArgMin"], reduces(one_axis(0), "an arg-reduction")),
-    **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], reduces(one_axis(-1), "a softmax")),
+    **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], softmax),
     "TopK": reduces(one_axis(-1), "a choice of the largest"), "LpNormalization": reduces(one_axis(-1), "a norm"),
     "CumSum": reduces(cumulative, "a running sum"),
     **dict.fromkeys(["LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"],
                     reduces(from_axis, "a normalisation")),
     **dict.fromkeys(in_microsoft("SkipSimplifiedLayerNormalization", "SkipLayerNormalization"),
                     reduces(last_axis, "a normalisation")),
-    **dict.fromkeys(in_microsoft("MatMulNBits", "MatMulBnb4"), reduces(last_axis, "a product")),
-    **dict.fromkeys(["InstanceNormalization", "GroupNormalization"], reduces(all_but_channel, "a normalisation")),
-    **dict.fromkeys(["MeanVarianceNormalization", "GlobalAveragePool", "GlobalMaxPool", "Det"],
-                    reduces(every_axis, "a statistic")),
+    **dict.fromkeys(in_microsoft("MatMulNBits", "MatMulBnb4", "MoE", "QMoE"), reduces(last_axis, "a product")),
+    "InstanceNormalization": reduces(all_but_channel, "a normalisation"),
+    "GroupNormalization": reduces(grouped_channels, "a normalisation"), "LRN": reduces(one_axis(1), "a normalisation"),
+    "MeanVarianceNormalization": reduces(given_axes, "a normalisation"),
+    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool"], reduces(all_but_channel, "a pool")),
+    "Det": reduces(every_axis, "a determinant"), "Einsum": judge_einsum,
     **dict.fromkeys(["MatMul", "MatMulInteger", *in_microsoft("MatMulIntegerToFloat")], contraction),
     **dict.fromkeys(["Gemm", *in_microsoft("FusedMatMul")], transposed),
     **dict.fromkeys(in_microsoft("DynamicQuantizeMatMul"), quantized_contraction),
     **dict.fromkeys(["DynamicQuantizeLinear", *in_microsoft("DynamicQuantizeLSTM")], dynamic_scale),
     **dict.fromkeys(RANDOM, random_op), "Dropout": dropout, "BatchNormalization": batch_norm,
-    **dict.fromkeys(in_microsoft("MultiHeadAttention", "Attention"), causal("unidirectional")),
-    "Attention": causal("is_causal"),
-    **dict.fromkeys(["Conv", "ConvInteger", "MaxPool", "AveragePool", "LpPool"], window),
+    **dict.fromkeys(in_microsoft("MultiHeadAttention", "Attention"), causal("unidirectional", 5)),
+    "Attention": causal("is_causal", 3),
+    **dict.fromkeys(["Conv", "ConvInteger"], convolution),
+    **dict.fromkeys(["MaxPool", "AveragePool", "LpPool"], window),
     **dict.fromkeys(["NonZero", "Unique", "Compress", "NonMaxSuppression"], selection),
     **specc_ops.JUDGES,
 }

@@ -4,20 +4,9 @@ from __future__ import annotations
 from typing import Any
 
 from specc.gate.lint import specc_ops
-from specc.gate.lint.shapes import (
-    CONTEXT,
-    MICROSOFT,
-    Dim,
-    Facts,
-    Rule,
-    Shape,
-    attribute,
-    axes_of,
-    broadcast,
-    product,
-    quotient,
-    total,
-)
+from specc.gate.lint.einsum import einsum_shape
+from specc.gate.lint.movement import MOVES
+from specc.gate.lint.shapes import CONTEXT, MICROSOFT, Dim, Facts, Rule, Shape, attribute, axes_of, broadcast
 
 
 def same(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
@@ -68,19 +57,6 @@ def packed_matmul(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shap
     return [None if ins[0] is None else (*ins[0][:-1], Dim(attribute(node, "N", 1)))]
 
 
-def reshape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    shape, target = ins[0], facts.ints.get(node.input[1])
-    if shape is None or target is None:
-        return [None]
-    dims = [shape[i] if d == Dim(0) and not attribute(node, "allowzero", 0) else d for i, d in enumerate(target)]
-    if Dim(-1) in dims:
-        rest = quotient(product(shape), product([d for d in dims if d != Dim(-1)]))
-        if rest is None:
-            return [None]
-        dims[dims.index(Dim(-1))] = rest
-    return [tuple(dims)]
-
-
 def transpose(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     shape = ins[0]
     if shape is None:
@@ -109,59 +85,12 @@ def squeeze(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | No
     return [tuple(d for i, d in enumerate(shape) if i not in where)]
 
 
-def gather(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    data, indices = ins[0], ins[1]
-    if data is None or indices is None:
-        return [None]
-    axis = attribute(node, "axis", attribute(node, "gather_axis", 0)) % max(len(data), 1)
-    return [data[:axis] + indices + data[axis + 1 :]]
-
-
 def gather_quantized(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Block-quantized embedding; its last axis is as declared, since bytes may hold two values."""
     declared = facts.declared.get(node.output[0])
     if declared is not None or ins[1] is None:
         return [declared]
     return [(*ins[1], Dim(1, ("features",)))]
-
-
-def concat(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    if any(shape is None for shape in ins):
-        return [None]
-    known = [shape for shape in ins if shape is not None]
-    axis = attribute(node, "axis", 0) % len(known[0])
-    column = broadcast([(*shape[:axis], Dim(), *shape[axis + 1 :]) for shape in known])
-    assert column is not None
-    return [(*column[:axis], total([shape[axis] for shape in known]), *column[axis + 1 :])]
-
-
-def slice_(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    shape = ins[0]
-    given = [facts.ints.get(name) for name in node.input[1:4]]
-    if shape is None or len(given) < 2 or given[0] is None or given[1] is None:
-        return [shape]
-    axes = [d.coef % len(shape) for d in given[2]] if len(given) > 2 and given[2] else list(range(len(given[0])))
-    dims = list(shape)
-    for axis, start, end in zip(axes, given[0], given[1], strict=False):
-        dims[axis] = _cut(dims[axis], start, end)
-    return [tuple(dims)]
-
-
-def _cut(dim: Dim, start: Dim, end: Dim) -> Dim:
-    """Size of one sliced axis; a symbolic one keeps its symbol."""
-    if dim.syms or start.syms or end.syms:
-        return dim
-    return Dim(max(0, len(range(*slice(start.coef, end.coef).indices(dim.coef)))))
-
-
-def split(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    shape = ins[0]
-    if shape is None:
-        return [None] * len(node.output)
-    axis, parts = attribute(node, "axis", 0) % len(shape), len(node.output)
-    sizes = facts.ints.get(node.input[1]) if len(node.input) > 1 else None
-    even = Dim(shape[axis].coef // parts, shape[axis].syms)
-    return [(*shape[:axis], sizes[i] if sizes else even, *shape[axis + 1 :]) for i in range(parts)]
 
 
 def expand(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
@@ -193,8 +122,33 @@ def quantize_dynamic(node: Any, ins: list[Shape | None], facts: Facts) -> list[S
 def attention(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Output like the query (its share of a packed QKV is not told apart), caches like the past with a context axis."""
     past = [(*shape[:2], Dim(1, (CONTEXT,)), *shape[3:]) if shape and len(shape) == 4 else None for shape in ins[3:5]]
-    query = facts.declared.get(node.output[0]) or ins[0]
+    query = None if facts.fixed else facts.declared.get(node.output[0])
+    query = query or ins[0]
     return [query, *past, *[None] * len(node.output)][: len(node.output)]
+
+
+def top_k(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+    """Values and indices along `axis`, so many as input 1 says."""
+    shape, count = ins[0], facts.ints.get(node.input[1]) if len(node.input) > 1 else None
+    if shape is None:
+        return [None, None]
+    axis = attribute(node, "axis", -1) % len(shape)
+    kept = count[0] if count else Dim(1, ("top",))
+    return [(*shape[:axis], kept, *shape[axis + 1 :])] * 2
+
+
+def pooled(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+    return [None if ins[0] is None else (*ins[0][:2], *(Dim() for _ in ins[0][2:]))]
+
+
+def convolved(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+    """Channels as many as filters; sizes are not told apart."""
+    x, w = ins[0], ins[1]
+    return [None if x is None or w is None else (x[0], w[0], *x[2:])]
+
+
+def windowed(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+    return [ins[0]] * len(node.output)
 
 
 def cache_update(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
@@ -218,9 +172,8 @@ SAME = [
     "SimplifiedLayerNormalization", "LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "Hardmax",
     "CumSum", "LpNormalization", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear", "Dropout",
     "BatchNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
-    "ScatterElements", "ScatterND",
     *(f"{MICROSOFT}::{op}" for op in ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "RotaryEmbedding",
-                                      "QuantizeLinear", "DequantizeLinear")),
+                                      "QuantizeLinear", "DequantizeLinear", "MoE", "QMoE")),
 ]
 REDUCE = [
     "ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
@@ -229,9 +182,12 @@ REDUCE = [
 RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, elementwise), **dict.fromkeys(SAME, same), **dict.fromkeys(REDUCE, reduce),
     **dict.fromkeys(["ArgMax", "ArgMin"], arg_reduce), **dict.fromkeys(["MatMul", "MatMulInteger"], matmul),
-    "Gemm": gemm, "Reshape": reshape, "Transpose": transpose, "Unsqueeze": unsqueeze, "Squeeze": squeeze,
-    "Concat": concat, "Gather": gather, "Slice": slice_, "Split": split, "Expand": expand, "ConstantOfShape": filled,
-    "Range": range_, "Shape": shape_of, "Size": scalar, "DynamicQuantizeLinear": quantize_dynamic,
+    **MOVES, "Gemm": gemm, "Transpose": transpose, "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Einsum": einsum_shape,
+    "Expand": expand, "ConstantOfShape": filled, "Range": range_, "TopK": top_k,
+    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool"], pooled),
+    **dict.fromkeys(["Conv", "ConvInteger"], convolved),
+    **dict.fromkeys(["MaxPool", "AveragePool", "LpPool"], windowed),
+    "Shape": shape_of, "Size": scalar, "DynamicQuantizeLinear": quantize_dynamic,
     "Attention": attention, "TensorScatter": cache_update,
     **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("MatMulNBits", "MatMulBnb4")], packed_matmul),
     **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")],

@@ -1,17 +1,18 @@
 """Symbolic shapes of an ONNX graph, just enough to know which axes of a value hold the rows of the call.
 
-A dimension is a product of a number and symbols: "R" stands for rows, "C" for a context that rows were written into.
-A value whose shape cannot be told is None.
+A dimension is a product of a number and symbols: "R" stands for rows, "B" for sequences of the call, "C" for a context
+that rows were written into. Rows that stand elsewhere than they came, picked, cut or shifted, are "R:" and the name of
+what moved them, so that they are told apart from rows in their place. A value whose shape cannot be told is None.
 """
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-ROWS, CONTEXT = "R", "C"
+ROWS, BATCH, CONTEXT = "R", "B", "C"
 MICROSOFT = "com.microsoft"
 
 
@@ -24,11 +25,25 @@ class Dim:
 
     @property
     def rows(self) -> bool:
-        return ROWS in self.syms
+        return any(is_row(sym) for sym in self.syms)
+
+    @property
+    def batch(self) -> bool:
+        return BATCH in self.syms
 
     @property
     def context(self) -> bool:
         return CONTEXT in self.syms
+
+
+def is_row(sym: str) -> bool:
+    """Whether a symbol counts rows, in their place or moved."""
+    return sym == ROWS or sym.startswith(f"{ROWS}:")
+
+
+def moved(node: Any) -> str:
+    """The symbol of rows that this node moved."""
+    return f"{ROWS}:{node.name or (node.output[0] if node.output else node.op_type)}"
 
 
 Shape = tuple[Dim, ...]
@@ -44,6 +59,17 @@ class Facts:
     shapes: Shapes
     ints: Ints
     declared: Shapes                           # value_info and outputs, for ops without a rule
+    opset: int = 20
+    fixed: bool = False                        # the rows of a call are a number in the file, not a symbol
+    lost: set[str] = field(default_factory=set)       # values of some rows that no axis tells apart any more
+    data: set[str] = field(default_factory=set)       # values that come from ids, embeddings or caches
+    masks: set[str] = field(default_factory=set)      # values that went through a comparison of positions
+    weights: set[str] = field(default_factory=set)    # attention weights: a softmax over masked scores
+    chosen: set[str] = field(default_factory=set)     # indices of the rows whose logits are wanted
+
+    def row_syms(self, name: str) -> set[str]:
+        """Row symbols of a value."""
+        return {sym for dim in self.shapes.get(name) or () for sym in dim.syms if is_row(sym)}
 
 
 def product(dims: Sequence[Dim]) -> Dim:
@@ -59,12 +85,14 @@ def quotient(whole: Dim, part: Dim) -> Dim | None:
 
 
 def total(dims: Sequence[Dim]) -> Dim:
-    """Size of a concatenation; rows beside something else make a context."""
+    """Size of a concatenation; rows beside anything else make a context."""
+    if len(dims) == 1:
+        return dims[0]
     if all(not d.syms for d in dims):
         return Dim(sum(d.coef for d in dims))
-    if any(d.context for d in dims) or (any(d.rows for d in dims) and not all(d.rows for d in dims)):
-        return Dim(1, (CONTEXT,))
-    return Dim(1, (ROWS,)) if any(d.rows for d in dims) else Dim(1, ("+".join(str(d) for d in dims),))
+    if any(d.context or d.rows for d in dims):
+        return Dim(sum(d.coef for d in dims), (CONTEXT,))
+    return Dim(1, ("+".join(str(d) for d in dims),))
 
 
 def broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
@@ -104,3 +132,8 @@ def axes_of(node: Any, facts: Facts, rank: int) -> list[int] | None:
     if not axes:
         return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank))
     return [axis % rank for axis in axes] if rank else []
+
+
+def inner(shape: Shape, axis: int) -> Dim:
+    """Elements between two neighbours along an axis."""
+    return product(shape[axis + 1 :])

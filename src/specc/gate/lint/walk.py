@@ -1,4 +1,4 @@
-"""The walk over a graph: each node is judged by the shapes known so far, then its outputs are learnt."""
+"""The walk over a graph and the graphs within it: each node is judged by what is known so far, then it is learnt."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from specc.errors import EnvironmentFault, InputError
+from specc.gate.lint import bodies, taints
+from specc.gate.lint.engines import judge_engine
 from specc.gate.lint.facts import facts_of, learn
-from specc.gate.lint.findings import Finding, finding
+from specc.gate.lint.findings import MIX_FIX, Finding, finding
 from specc.gate.lint.judges import JUDGES, RANDOM
 from specc.gate.lint.rules import RULES
-from specc.gate.lint.shapes import Facts, attribute, key
+from specc.gate.lint.shapes import Facts, key
 
 
-def lint_file(path: str | Path) -> list[Finding]:
-    """Findings for an ONNX file; weights are not read. InputError where there is no such file or it is no ONNX."""
+def lint_file(path: str | Path, engine: str = "auto") -> list[Finding]:
+    """Findings for an ONNX file; weights are not read. InputError where there is no such file or it is no ONNX.
+
+    engine: "ort" (ONNX Runtime's CPU), "tensorrt", or "auto" for the one that the operators are made for.
+    """
     onnx = _onnx()
     try:
         model = onnx.load(str(path), load_external_data=False)
@@ -22,48 +27,62 @@ def lint_file(path: str | Path) -> list[Finding]:
         raise InputError(f"there is no ONNX file {path}; give the path of one") from None
     except Exception as error:  # the parser has no common exception class
         raise InputError(f"{path} cannot be read as ONNX: {type(error).__name__}; export it again") from None
-    return lint_model(model)
+    if not model.graph.node:
+        raise InputError(f"{path} cannot be read as ONNX: it holds no operators; export it again")
+    return lint_model(model, engine)
 
 
-def lint_model(model: Any) -> list[Finding]:
-    """Findings for a loaded ModelProto; local functions are inlined first."""
+def lint_model(model: Any, engine: str = "auto") -> list[Finding]:
+    """Findings for a loaded ModelProto, in the graph's order; local functions are inlined first."""
     if model.functions:
         from onnx import inliner
 
         model = inliner.inline_local_functions(model)
-    graph = model.graph
-    facts = facts_of(graph)
-    findings: list[Finding] = []
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 20)
+    facts = facts_of(model.graph, opset)
+    found = [*walk(model.graph, facts), *judge_outputs(model.graph, facts)]
+    blamed = {(f.node, f.op) for f in found}
+    found += [f for f in judge_engine(model, engine) if (f.node, f.op) not in blamed]
+    return list(dict.fromkeys(found))
+
+
+def walk(graph: Any, facts: Facts) -> Iterator[Finding]:
+    """Findings of a graph's nodes and of the graphs within them."""
     for node in graph.node:
-        findings += judge(node, facts)
-        learn(node, facts)
-    return findings + list(_half_types(graph))
+        found = list(judge(node, facts))
+        if any(attribute.HasField("g") for attribute in node.attribute):
+            found += bodies.judge(node, facts, walk)
+        else:
+            learn(node, facts)
+        taints.learn(node, facts, blamed=bool(found))
+        yield from found
 
 
 def judge(node: Any, facts: Facts) -> Iterator[Finding]:
     """Findings of one node, before its outputs are known."""
     ins = [facts.shapes.get(name) for name in node.input]
-    reading = [shape for shape in ins if shape is not None and any(d.rows or d.context for d in shape)]
+    reading = [shape for shape in ins if shape is not None and any(d.rows or d.context or d.batch for d in shape)]
     unknown = any(name and facts.shapes.get(name) is None for name in node.input)
     if not reading and not unknown and node.op_type not in RANDOM:
         return
     if key(node) in JUDGES:
         yield from JUDGES[key(node)](node, ins, facts)
-    elif key(node) not in RULES and key(node) != "Constant":
+    elif key(node) not in RULES and key(node) not in ("Constant", *bodies.OPS):
         why = f"the operator {key(node)} is not known to keep rows apart"
         yield finding(node, why, "express it in known operators")
+    if taints.spreads(node, facts):
+        yield finding(node, "what was taken from some rows of the call reaches its other rows", MIX_FIX)
 
 
-def _half_types(graph: Any) -> Iterator[Finding]:
-    """bfloat16 values, which the CPU engine has no kernels for: they would fail or be run in another type."""
-    from onnx import TensorProto
-
-    half = {tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.BFLOAT16}
-    half |= {value.name for value in graph.input if value.type.tensor_type.elem_type == TensorProto.BFLOAT16}
-    for node in graph.node:
-        cast = node.op_type == "Cast" and attribute(node, "to", 0) == TensorProto.BFLOAT16
-        if cast or half.intersection(node.input):
-            yield finding(node, "bfloat16 has no kernel on this CPU engine", "export this part in float32")
+def judge_outputs(graph: Any, facts: Facts) -> Iterator[Finding]:
+    """Rows of the first output, the logits, must still stand where they came in."""
+    first = graph.output[0].name if graph.output else ""
+    shape = facts.shapes.get(first) or ()
+    if len(shape) < 4 and any(d.context for d in shape):
+        producer = next((node for node in graph.node if first in node.output), None)
+        if producer is not None:
+            yield finding(producer, "rows of the output are not the rows of the call: they were joined or shifted",
+                          MIX_FIX)
 
 
 def _onnx() -> Any:
