@@ -311,7 +311,13 @@ def reasons_of(bundle: Bundle, lint: Sequence[object]) -> tuple[str, ...]:
     """Why speculation is off without looking at the device: lint said no, or no certificate is there at all."""
     if lint:
         return ("lint",)
-    return () if any((bundle.folder / CERTIFICATES).glob("*.json")) else ("uncertified-device",)
+    found = map(is_certificate, (bundle.folder / CERTIFICATES).glob("*.json"))
+    return () if any(found) else ("uncertified-device",)
+
+
+def is_certificate(path: Path) -> bool:
+    """Whether a file's name is that of a certificate, not of the gate's report beside it."""
+    return not path.name.endswith(".report.json")
 
 
 def summary(built: Built) -> dict[str, Any]:

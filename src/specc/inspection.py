@@ -14,6 +14,7 @@ from typing import Any
 from specc import __version__, cache, targets
 from specc.bundle import read, verify
 from specc.errors import SpeccError
+from specc.why import why
 
 Progress = Callable[[str, int, int], bool]
 
@@ -26,12 +27,14 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
     manifest = bundle.manifest
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
         info = model.info
+    certificate = certificate_part(info.certificate)
+    sentence = why(info.enabled, info.reasons, certificate, manifest["lint"], str(folder))
     return {
         "format": manifest["format"],
         "digest": bundle.digest,
         "name": manifest["name"],
-        "speculation": {"enabled": info.enabled, "reasons": list(info.reasons)},
-        "certificate": certificate_part(info.certificate),
+        "speculation": {"enabled": info.enabled, "reasons": list(info.reasons), "why": sentence},
+        "certificate": certificate,
         "lint": manifest["lint"],
         "plan": manifest["plan"],
         "quality": manifest["quality"],
@@ -63,13 +66,14 @@ def certificate_part(certificate: Any) -> dict[str, Any]:
 
 def gate(
     folder: Path, trials: int | None, seed: int, threads: int | Sequence[int], certificates: Path | None,
-    progress: Progress,
-) -> dict[str, Any]:
-    """The JSON of `specc gate`: all judges, a certificate for each thread count."""
+    progress: Progress, report: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The JSON of `specc gate`: all judges, a certificate for each thread count, reports beside them or in `report`."""
     from specc.gate.judge import judge
 
     verify(read(folder))
-    return judge(folder, trials=trials, seed=seed, threads=threads, certificates=certificates, progress=progress)
+    return judge(folder, trials=trials, seed=seed, threads=threads, certificates=certificates, report=report,
+                 progress=progress)  # fmt: skip
 
 
 def replay(folder: Path, record: Path, threads: int, certificates: Path | None, progress: Progress) -> dict[str, Any]:

@@ -128,11 +128,10 @@ def plan(made: Plan) -> None:
 def inspected(found: Mapping[str, Any]) -> None:
     """What is inside and why speculation is on or off."""
     certificate, spec, numbers = found["certificate"], found["speculation"], found["plan"]
-    state = "enabled" if spec["enabled"] else f"off: {', '.join(spec['reasons'])}"
     classes = " ".join("[" + ",".join(map(str, group)) + "]" for group in certificate["widths"]) or "none"
     rows = [
         ("digest", found["digest"]),
-        ("speculation", state),
+        ("speculation", spec["why"]),
         ("certificate", f"{certificate['kind']}, device {certificate['device']}"),
         ("width classes", f"{classes}, law width {certificate['law_width']}"),
         ("rows compared", certificate["rows_compared"]),
@@ -175,6 +174,8 @@ def gated(report: Mapping[str, Any]) -> None:
     title = f"gate: {report['verdict']}"
     reasons = f", speculation off: {', '.join(report['reasons'])}" if report.get("reasons") else ""
     table(title + reasons, ("check", "value", "limit", "verdict"), rows)
+    for path in report.get("reports", ()):
+        print(f"report: {path}")
 
 
 def judge_of(check: Mapping[str, Any]) -> str:

@@ -18,6 +18,8 @@ from specc.errors import InputError
 from specc.gate import certificate as certify_judge
 from specc.gate import equality, law, speed, stats, twosample
 from specc.gate.checks import Check
+from specc.gate.report import Asked, compose
+from specc.gate.report import write as write_report
 from specc.runtime import Certificate, Model, controls, device, engine_library, library
 from specc.scratch import told
 
@@ -65,36 +67,45 @@ class Laws:
 
 
 def judge(folder: str | Path, *, trials: int | None = None, seed: int = 0, threads: int | Sequence[int] = 0,
-          certificates: str | Path | None = None, progress: Progress | None = None) -> dict[str, Any]:
+          certificates: str | Path | None = None, report: str | Path | None = None,
+          progress: Progress | None = None) -> dict[str, Any]:
     """run_gate as JSON."""
     return run_gate(folder, trials=trials, seed=seed, threads=threads, certificates_out=certificates,
-                    progress=progress).as_dict()
+                    report_out=report, progress=progress).as_dict()
 
 
 def run_gate(folder: str | Path, *, trials: int | None = None, seed: int = 0, threads: int | Sequence[int] = 0,
-             certificates_out: str | Path | None = None, progress: Progress | None = None) -> GateResult:
+             certificates_out: str | Path | None = None, report_out: str | Path | None = None,
+             progress: Progress | None = None) -> GateResult:
     """Runs lint (from the manifest), law, certificate, equality, two-sample and speed; then writes the certificate.
 
     trials: rounds of each law test, None for what the stated power needs; threads: 0 for the plan's, or several counts,
-    each of which gets a certificate of its own; certificates_out: where they go, None for the bundle's own folder.
+    each of which gets a certificate of its own; certificates_out: where they go, None for the bundle's own folder;
+    report_out: where their reports go, None for beside them.
     """
     folder, progress = Path(folder), progress or (lambda *_: None)
     manifest, tokens = read_manifest(folder), read_calibration(folder)
     out = Path(certificates_out) if certificates_out else folder / "certificates"
     check_writable(out)
+    reports = Path(report_out) if report_out else out
+    check_writable(reports, "a report")
     laws, results = judge_laws(trials, seed, progress), list[GateResult]()
     for count in [threads] if isinstance(threads, int) else threads or [0]:
         with Model.open(folder, threads=count) as model:
             opened = Opened(folder, manifest, tokens, model, count or int(manifest["plan"]["threads"]))
             result = judge_opened(opened, laws, seed, progress)
+            asked = Asked(seed, trials, opened.threads)
+            told_all = compose(folder, manifest, tokens, model, result.certificate, result.checks, result.report,
+                               result.verdict, asked)
             path = model.save_certificate(result.certificate, out, result.report | {"checks": numbers(result.checks)})
-        results.append(replace(result, path=path))
+        files = [str(file) for file in write_report(told_all, path, reports)]
+        results.append(replace(result, path=path, report=result.report | {"reports": files}))
     return results[0] if len(results) == 1 else together(results)
 
 
-def check_writable(out: Path) -> None:
+def check_writable(out: Path, what: str = "a certificate") -> None:
     """Make the folder of the certificates and try it, before hours of judging end in a folder without rights."""
-    with told(f"writing a certificate into {out}"):
+    with told(f"writing {what} into {out}"):
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out) as probe:
             probe.write(b"specc")
@@ -145,7 +156,8 @@ def together(results: Sequence[GateResult]) -> GateResult:
     reasons = tuple(dict.fromkeys(reason for result in results for reason in result.reasons))
     verdict = "passed" if all(result.verdict == "passed" for result in results) else "failed"
     report = {**results[0].report, "threads": rows, "threads_agree": len({row["law_hash"] for row in rows}) == 1,
-              "certificates": [str(result.path) for result in results]}
+              "certificates": [str(result.path) for result in results],
+              "reports": [file for result in results for file in result.report["reports"]]}
     return replace(results[0], verdict=verdict, checks=(*common, *checks), reasons=reasons, report=report)
 
 

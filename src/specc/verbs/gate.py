@@ -13,6 +13,7 @@ from specc.verbs.options import FOLDER, SEED, THREAD_COUNTS, TRIALS, as_json, ou
 @click.argument("bundle", type=FOLDER)
 @click.option("--trials", type=TRIALS, help="Rounds for each law test.")
 @click.option("--seed", type=SEED, default=0, help="Seed of all draws of the judges.")
+@click.option("--report", "reports", type=FOLDER, help="Where the report goes; default: beside the certificate.")
 @click.option("--replay", type=FOLDER, help="Judge this record of `specc run --record` again, and nothing else.")
 @click.option("--lint-only", is_flag=True, help="Lint an ONNX file (or a bundle's graph) and run nothing.")
 @click.option("--engine", type=click.Choice(["auto", "ort", "tensorrt"]), default="auto", help="For --lint-only.")
@@ -20,8 +21,8 @@ from specc.verbs.options import FOLDER, SEED, THREAD_COUNTS, TRIALS, as_json, ou
 @with_certificates
 @as_json
 def gate_verb(
-    bundle: Path, trials: int | None, seed: int, replay: Path | None, lint_only: bool, engine: str,
-    threads: tuple[int, ...], certificates: Path | None, as_json: bool,
+    bundle: Path, trials: int | None, seed: int, reports: Path | None, replay: Path | None, lint_only: bool,
+    engine: str, threads: tuple[int, ...], certificates: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Certify BUNDLE on this device; exit 1 where a judge says no."""
     from specc import show
@@ -32,7 +33,7 @@ def gate_verb(
     if replay is not None:
         return replay_record(bundle, replay, threads[0], certificates, as_json)
     with show.StageBars() as bars:
-        report = gate(bundle, trials, seed, threads, certificates, bars.count)
+        report = gate(bundle, trials, seed, threads, certificates, bars.count, reports)
     out(report) if as_json else show.gated(report)
     return 0 if report["verdict"] == "passed" else 1
 

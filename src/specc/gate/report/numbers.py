@@ -1,0 +1,113 @@
+"""report.json: every input, seed, number, limit and version of one gate, as one value."""
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specc import __version__
+from specc.gate import law, slots, speed, twosample
+from specc.gate.checks import Check
+from specc.runtime import Certificate, Model, device, kernels
+from specc.why import why
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the gate was asked for."""
+
+    seed: int
+    trials: int | None                         # None: what the stated power needs
+    threads: int
+
+
+def compose(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], model: Model, certificate: Certificate,
+            checks: Sequence[Check], found: Mapping[str, Any], verdict: str, asked: Asked) -> dict[str, Any]:
+    """The report of one engine at one thread count. `found`: what the judges report beside their checks."""
+    info, measured = model.info, as_dict(certificate)
+    lint = manifest.get("lint", {"passed": True, "findings": []})
+    reasons = list(certificate.reasons)
+    return {
+        "report": FORMAT,
+        "specc": __version__,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "bundle": {"name": manifest.get("name", ""), "folder": str(folder), "digest": info.digest},
+        "verdict": verdict,
+        "speculation": {"enabled": not reasons, "reasons": reasons,
+                        "why": why(not reasons, reasons, measured, lint, str(folder))},
+        "checks": [asdict(check) for check in checks],
+        "judges": judges(checks),
+        "certificate": measured,
+        "slots": slots.measure(model, certificate, tokens).as_dict(),
+        "lint": lint,
+        "quality": manifest.get("quality", {}),
+        "limits": {**manifest.get("gate", {}), "speed_up_min": speed.LEAST_GAIN,
+                   "law_family_error": law.FAMILY_ERROR, "two_sample_family_error": twosample.FAMILY_ERROR},
+        **{name: found[name] for name in ("law", "two_sample", "speed") if name in found},
+        "inputs": inputs(folder, manifest, tokens, asked),
+        "engine": {"sha256": info.engine_sha256, "backend": info.backend, "backend_version": info.backend_version,
+                   "drafter": info.drafter, "context": info.context, "k_max": info.k_max, "chunk": info.chunk},
+        "machine": machine(info.threads),
+    }  # fmt: skip
+
+
+def judges(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """By judge: how many checks it made and how many failed."""
+    names = dict.fromkeys(judge_of(check) for check in checks)
+    by_judge = {name: [check for check in checks if judge_of(check) == name] for name in names}
+    return [{"name": name, "checks": len(some), "failed": sum(not check.passed for check in some)}
+            for name, some in by_judge.items()]
+
+
+def judge_of(check: Check) -> str:
+    """The judge's name: what stands before the colon."""
+    return check.name.partition(":")[0]
+
+
+def as_dict(certificate: Certificate) -> dict[str, Any]:
+    """The certificate's numbers by width, as in the JSON of `specc inspect`."""
+    by_width = ("rows_different", "max_abs_diff", "call_ms", "width_class")
+    columns = {name: dict(zip(map(str, certificate.widths), getattr(certificate, name), strict=False))
+               for name in by_width}  # fmt: skip
+    bound = {"bit-exact": 0.0, "bounded": certificate.tv_mean}.get(certificate.kind)
+    return {
+        "kind": certificate.kind, "device": device()[0], "threads": certificate.threads, "k": certificate.k,
+        "law_width": certificate.law_width, "law_hash": f"{certificate.law_hash:016x}", "widths": certificate.classes,
+        "tv_bound": bound, "tv_max": certificate.tv_max, "rows_compared": certificate.rows_compared,
+        "calls": certificate.calls, "draft_ms": certificate.draft_ms, "reasons": list(certificate.reasons), **columns,
+    }  # fmt: skip
+
+
+def inputs(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], asked: Asked) -> dict[str, Any]:
+    """What the judges drew from: the same inputs give the same numbers but for times."""
+    ids = np.asarray(tokens, "<i4").tobytes()
+    provenance = manifest.get("provenance", {})
+    return {
+        **asdict(asked),
+        "calibration": {"ids": len(tokens), "sha256": hashlib.sha256(ids).hexdigest()},
+        "recipe": {name: provenance.get("recipe", {}).get(name) for name in ("name", "sha256")},
+        "plan": manifest.get("plan", {}),
+        "sampling": manifest.get("sampling", {}),
+        "command": f"specc gate {folder} --seed {asked.seed} --threads {asked.threads}"
+                   + (f" --trials {asked.trials}" if asked.trials else ""),
+    }  # fmt: skip
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """Where it ran, with the versions of what ran."""
+    name, fingerprint = device()
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+    return {
+        "device": name, "fingerprint": fingerprint, "cores": os.cpu_count() or 0, "threads": threads,
+        "memory_mb": pages >> 20, "kernels": kernels(), "machine": platform.machine(), "system": platform.platform(),
+        "python": platform.python_version(), "numpy": np.__version__,
+    }  # fmt: skip
