@@ -22,7 +22,7 @@ MANIFEST: dict[str, Any] = {
     "name": "tiny <&> \u00e9", "lint": {"passed": True, "findings": []}, "plan": {"threads": 1, "k": 4},
     "engines": {"target": {"backend": "table"}}, "gate": {"kl_max": 0.25, "allow_bounded": None},
     "quality": {"target": {"quality": {"kl": 0.125, "top1": 0.9, "perplexity_ratio": 1.01},
-                           "sensitivity": [{"group": f"layer {i}", "kl": 0.01 * i} for i in range(30)]}},
+                           "sensitivity": [{"group": f"layer {i}", "kl": 0.01 * i} for i in range(50)]}},
     "provenance": {"recipe": {"name": "r.yaml", "sha256": "a" * 64, "text": "<script>"}},
 }
 
@@ -116,7 +116,7 @@ def test_all_pictures_are_there(report: dict[str, Any]) -> None:
     words = " ".join(Page(page(report)).words)
     for head in ("Bit equality", "Cost against rows", "Acceptance by position, K = 4", "KL by layer group"):
         assert head in words
-    assert page(report).count("<svg") == 4 and "24 worst of 30 groups" in words
+    assert page(report).count("<svg") == 4 and "40 worst of 50 groups" in words
     bare = {**report, "speed": None, "quality": {}, "slots": None}
     assert page(bare).count("<svg") == 1
     assert all(word in words for word in (report["bundle"]["digest"], report["machine"]["python"], "r.yaml"))
@@ -226,4 +226,4 @@ def test_pictures_hold_their_numbers() -> None:
     assert drawn.count("<circle") == 2 and "a&amp;b, 2: 0.25" in drawn and "t&lt;" in drawn
     found = cell_map("m", [Cells("2", (0.0, 0.5)), Cells("64", (None,) * 64)], "slot")
     assert [found.count(f'class="cell {kind}"') for kind in ("good", "bad", "none")] == [1, 1, 64]
-    assert "\u2260" in found and found.count('class="sign"') == 2
+    assert "\u2260" in found and found.count('class="sign ') == 2

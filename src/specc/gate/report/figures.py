@@ -8,6 +8,7 @@ from specc.gate.report.plots import Cells, Line, bars, cell_map, lines
 
 Report = Mapping[str, Any]
 Figure = tuple[str, str, str]
+MOST = 40                                      # groups of layers in one picture
 
 
 def figures(report: Report) -> list[Figure]:
@@ -55,7 +56,7 @@ def layers(report: Report) -> Figure | None:
     groups = (report["quality"].get("target") or {}).get("sensitivity") or []
     if not groups:
         return None
-    worst = sorted(groups, key=lambda group: -(group["kl"] or 0))[:24]
+    worst = sorted(groups, key=lambda group: -(group["kl"] or 0))[:MOST]
     shown = [group for group in groups if group in worst]
     values = {group["group"]: float(group["kl"] or 0) for group in shown}
     note = "KL to the float model in nats a token when this group alone is quantized, on held-out text."

@@ -54,10 +54,10 @@ def verdict_table(report: Report) -> str:
 def judge_row(j: int, judge: Mapping[str, Any]) -> str:
     """How many checks a judge made and how many failed."""
     bad = judge["failed"] > 0
-    counts = (f'{linked(f"judges.{j}.checks", judge["checks"])} checks, '
-              f'{linked(f"judges.{j}.failed", judge["failed"])} failed')
+    checks, failed = (linked(f"judges.{j}.{name}", judge[name]) for name in ("checks", "failed"))
+    counts = f"{checks} check{'s' * (judge['checks'] != 1)}, {failed} failed"
     head = f'<th scope="row">{escape(judge["name"])}</th>'
-    return f'<tr class="judge">{head}<td colspan="3">{counts}</td>{sign(not bad)}</tr>'
+    return f'<tr class="judge">{head}<td colspan="2">{counts}</td><td class="seed"></td>{sign(not bad)}</tr>'
 
 
 def check_row(i: int, check: Mapping[str, Any]) -> str:

@@ -117,7 +117,7 @@ def cells(row: Cells, y: float, size: float, tall: float) -> str:
         out += f'<rect class="cell {kind}" {box}/>'
         if size > 14:
             sign = {"none": "?", "bad": "\u2260", "good": "="}[kind]
-            out += f'<text class="sign" x="{x + size / 2 - 0.7:.1f}" y="{y + tall / 2 + 4:.1f}">{sign}</text>'
+            out += f'<text class="sign {kind}" x="{x + size / 2 - 0.7:.1f}" y="{y + tall / 2 + 4:.1f}">{sign}</text>'
     return out
 
 

@@ -28,6 +28,7 @@ thead th{color:var(--soft);font-weight:600;white-space:nowrap}
 .num{text-align:right;white-space:nowrap}
 thead th{text-align:right}thead th:first-child,.text thead th,thead th.verdict{text-align:left}
 td.what{overflow-wrap:anywhere}
+.text .num{text-align:left}.text td:first-child{width:38%}
 .verdict .judge th,.verdict .judge td{background:var(--card);font-weight:600}
 .verdict td.what{padding-left:1.4rem}
 td.ok{color:var(--ok);font-weight:600}td.no{color:var(--no);font-weight:700}
@@ -47,7 +48,7 @@ svg text{font-size:11.5px;fill:var(--ink)}
 .bar{fill:var(--c0)}
 .cell.good{fill:var(--okbg);stroke:var(--ok);stroke-width:.6}.cell.bad{fill:var(--no)}
 .cell.none{fill:var(--card);stroke:var(--line)}
-svg text.sign{text-anchor:middle;font-weight:700;font-size:12px}
+svg text.sign{text-anchor:middle;font-weight:700;font-size:12px}svg text.sign.bad{fill:var(--paper)}
 details{margin-top:1.5rem}summary{cursor:pointer;font-weight:600}
 @media(max-width:40rem){main{padding:.7rem .7rem 2rem}body{font-size:15px}h1{font-size:1.25rem}
 th,td{padding:.3rem .35rem}.verdict .seed{display:none}table.verdict{font-size:.78rem}
