@@ -15,6 +15,7 @@ from specc.errors import InputError
 from specc.runtime._ffi import Library, ffi, library, text_of
 from specc.runtime._ffi import engine_library as found_engine
 from specc.runtime.certificate import Certificate, from_struct, reason_names, to_struct
+from specc.runtime.nvidia import provider_library, tensorrt_library
 from specc.runtime.parts import Table
 from specc.runtime.request import int_pointer, token_array
 from specc.runtime.session import Session
@@ -59,9 +60,10 @@ class Model:
         """Opens a bundle. threads 0: as its plan says; certificates: a further folder with some; trust: hashes are
         not checked, sizes are; engine_library: path of libonnxruntime, None for the one in the onnxruntime package."""
         loaded = loaded or library()
-        texts = [_path(folder), _path(engine_library or found_engine()), _path(certificates)]
+        texts = [_path(folder), _path(engine_library or found_engine()), _path(certificates), *_gpu_libraries(folder)]
         options, out = ffi.new("specc_open_options *"), ffi.new("specc_model **")
-        options.folder, options.engine_library, options.certificates = texts
+        options.folder, options.engine_library, options.certificates = texts[:3]
+        options.tensorrt_library, options.provider_library = texts[3:]
         options.threads, options.trust = _count("threads", threads), int(trust)
         loaded.check(loaded.c.specc_model_open(options, out))
         return cls(out[0], [], loaded)
@@ -224,6 +226,20 @@ def _count(name: str, value: Any) -> int:
     if not isinstance(value, (int, np.integer)) or not -(2**31) <= value < 2**31:
         raise InputError(f"{name} is {value!r}; it must be a whole number")
     return int(value)
+
+
+def _gpu_libraries(folder: str | Path) -> list[Any]:
+    """Paths of the TensorRT library and of the plugin provider that the bundle's engine asks for; NULL for none.
+
+    What is wrong with a manifest is the C core's to say.
+    """
+    try:
+        engine = json.loads(Path(folder, "manifest.json").read_bytes())["engines"]["target"]
+        backend, provider = engine.get("backend"), engine.get("provider")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return [ffi.NULL, ffi.NULL]
+    tensorrt = tensorrt_library(backend == "tensorrt-rtx") if str(backend).startswith("tensorrt") else None
+    return [_path(tensorrt), _path(provider_library() if provider else None)]
 
 
 def _path(path: str | Path | None) -> Any:

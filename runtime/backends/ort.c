@@ -390,6 +390,8 @@ static int refuse_number(const char *name, int64_t value, int64_t low, int64_t h
 static int check_options(const specc_ort_options *o) {
   if (!o || !o->model) return specc_error(SPECC_E_ARGUMENT, "no graph file was named; set model");
   if (o->threads < 0 || o->threads > 1024) return refuse_number("threads", o->threads, 0, 1024);
+  if (o->provider || o->cache_type != SPECC_CACHE_F32)
+    return specc_error(SPECC_E_UNSUPPORTED, "graph %s asks for the provider %s, which this library does not have yet", o->model, o->provider ? o->provider : "of another cache type");
   if (o->vocab < 1) return refuse_number("vocab", o->vocab, 1, INT32_MAX);
   if (o->hidden < 0 || o->hidden > MAX_HIDDEN) return refuse_number("hidden", o->hidden, 0, MAX_HIDDEN);
   if (o->hidden_in < 0 || o->hidden_in > MAX_HIDDEN) return refuse_number("hidden_in", o->hidden_in, 0, MAX_HIDDEN);

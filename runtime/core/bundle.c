@@ -212,6 +212,74 @@ static int find_engine(const bundle *b, const char *name, const json **engine) {
   return code ? code : need_object(b, engines, "engines", name, engine);
 }
 
+static int read_cache_type(const bundle *b, const json *engine, const char *section, int32_t *type) {
+  static const char *const names[] = { "float32", "float16", "bfloat16" };   /* by SPECC_CACHE_ */
+  const char *name = json_string(engine, "cache_dtype");
+  *type = SPECC_CACHE_F32;
+  if (!json_get(engine, "cache_dtype")) return SPECC_OK;
+  for (int32_t i = 0; name && i < 3; i++)
+    if (!strcmp(name, names[i])) return *type = i, SPECC_OK;
+  return bad_value(b, section, "cache_dtype", "float32, float16 or bfloat16");
+}
+
+/* The provider that computes the graph, with options that ONNX Runtime takes as they are. */
+static int read_provider(const bundle *b, const json *engine, const char *section, specc_ort_options *o) {
+  const json *provider = json_get(engine, "provider"), *options = json_object(provider, "options");
+  if (!provider) return SPECC_OK;
+  o->provider_library = b->options->provider_library;
+  int code = need_string(b, provider, section, "provider.name", &o->provider);
+  o->provider = json_string(provider, "name");
+  if (!o->provider) return code;
+  if (!options) return bad_value(b, section, "provider.options", "an object");
+  for (const json *option = options->first; option; option = option->next) {
+    if (o->n_provider_options == SPECC_MAX_PROVIDER_OPTIONS || option->kind != JSON_STRING)
+      return bad_value(b, section, "provider.options", "an object of at most 24 strings");
+    o->provider_keys[o->n_provider_options] = option->key;
+    o->provider_values[o->n_provider_options++] = option->text;
+  }
+  return SPECC_OK;
+}
+
+static int open_ort(const bundle *b, const json *engine, const char *section, specc_ort_options *o, specc_backend *backend) {
+  int code = read_cache_type(b, engine, section, &o->cache_type);
+  if (!code) code = read_provider(b, engine, section, o);
+  return code ? code : specc_ort_backend(o, backend);
+}
+
+/* The plan's hash stands twice, beside what it was built for and in the list of files: a plan changed for another is found. */
+static int check_plan(const bundle *b, const json *engine, const char *section, const char *file) {
+  const char *sha256;
+  int code = need_hash(b, engine, section, "plan_sha256", &sha256);
+  if (code) return code;
+  const json *files = json_array(b->root, "files");
+  for (const json *entry = files->first; entry; entry = entry->next)
+    if (!strcmp(json_string(entry, "path"), file) && !strcmp(json_string(entry, "sha256"), sha256)) return SPECC_OK;
+  return specc_error(SPECC_E_FORMAT, "bundle %s: engine %.256s is not the one that %s describes: its hash is not plan_sha256; build or finalize the bundle again",
+                     b->options->folder, file, section);
+}
+
+static int open_tensorrt(const bundle *b, const json *engine, const char *section, const specc_ort_options *read, bool rtx, specc_backend *backend) {
+  specc_tensorrt_options o = { .plan = read->model, .library = b->options->tensorrt_library, .rtx = rtx, .vocab = read->vocab, .layers = read->layers,
+                               .kv_heads = read->kv_heads, .head_dim = read->head_dim, .capacity = read->capacity, .n_widths = read->n_widths };
+  const char *update;
+  memcpy(o.widths, read->widths, sizeof o.widths);
+  int code = need_string(b, engine, section, "tensorrt", &o.version);
+  if (!code) code = need_string(b, engine, section, "platform", &o.platform);
+  if (!code) code = need_int(b, engine, section, "sm", 30, 999, &o.sm);
+  if (!code) code = read_cache_type(b, engine, section, &o.cache_type);
+  if (!code) code = need_string(b, engine, section, "cache_update", &update);
+  if (!code && strcmp(update, "in-place") && strcmp(update, "rows")) code = bad_value(b, section, "cache_update", "in-place or rows");
+  if (!code) code = check_plan(b, engine, section, json_string(engine, "file"));
+  o.rows_out = !code && !strcmp(update, "rows");
+  return code ? code : specc_tensorrt_backend(&o, backend);
+}
+
+/* A bundle for a device whose engines only that device can build. */
+static bool is_unfinished(const json *engine) {
+  const json *flag = json_get(engine, "finalize");
+  return flag && flag->truth;
+}
+
 static int open_engine(const bundle *b, const char *name, specc_backend *backend) {
   specc_ort_options o = { .library = b->options->engine_library, .threads = b->threads };
   const json *engine;
@@ -220,13 +288,18 @@ static int open_engine(const bundle *b, const char *name, specc_backend *backend
   snprintf(section, sizeof section, "engines.%s", name);
   int code = find_engine(b, name, &engine);
   if (!code) code = need_string(b, engine, section, "backend", &kind);
-  if (!code && strcmp(kind, "ort"))
-    return specc_error(SPECC_E_UNSUPPORTED, "bundle %s: engine %s needs the backend %.32s, but this library has ort; update specc", b->options->folder, name, kind);
+  if (!code && is_unfinished(engine))
+    return specc_error(SPECC_E_UNSUPPORTED, "bundle %s holds graphs, not engines, for its device; run `specc finalize %s` there", b->options->folder, b->options->folder);
   if (!code) code = need_string(b, engine, section, "file", &file);
   if (!code) code = find_file(b, file, path);
   if (!code) code = read_engine(b, engine, section, &o);
   o.model = path;
-  return code ? code : specc_ort_backend(&o, backend);
+  if (code) return code;
+  if (!strcmp(kind, "ort")) return open_ort(b, engine, section, &o, backend);
+  if (!strcmp(kind, "tensorrt")) return open_tensorrt(b, engine, section, &o, false, backend);
+  if (!strcmp(kind, "tensorrt-rtx")) return open_tensorrt(b, engine, section, &o, true, backend);
+  return specc_error(SPECC_E_UNSUPPORTED, "bundle %s: engine %s needs the backend %.32s, but this library has ort, tensorrt and tensorrt-rtx; update specc",
+                     b->options->folder, name, kind);
 }
 
 static int open_ngram(const bundle *b, const json *draft, specc_drafter *drafter) {

@@ -28,6 +28,8 @@ static identity identify(const struct specc_model *model) {
   id.backend = model->target.name ? model->target.name : "";
   id.backend_version = model->target.version ? model->target.version : "";
   specc_device(id.device, sizeof id.device, id.fingerprint, sizeof id.fingerprint);
+  if (model->target.device) snprintf(id.device, sizeof id.device, "%s", model->target.device);
+  if (model->target.fingerprint) snprintf(id.fingerprint, sizeof id.fingerprint, "%s", model->target.fingerprint);
   return id;
 }
 

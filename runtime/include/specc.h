@@ -150,6 +150,11 @@ typedef struct specc_backend {
   int (*poison)(void *cache, int32_t from, float value);   /* overwrite slots >= from; used by the gate only */
   void (*close)(void *cache);
   void (*release)(void *self);     /* may be NULL; called by specc_model_free */
+  const char *device;              /* what certificates are bound to: a GPU's name and the SHA-256 of it and its driver; NULL: the CPU */
+  const char *fingerprint;
+  /* NULL, or judges the rows of the last run() where they are: stands [rows], token [rows], bit for bit as specc_judge_rows.
+   * run() with n_logits 0 leaves the rows' logits on the device for it. SPECC_E_UNSUPPORTED: not these options, take the logits. */
+  int (*judge)(void *cache, const specc_judging *judging, int32_t *stands, int32_t *token);
 } specc_backend;
 
 /* A Markov table with exactly known laws: the logits after token b are table[b], or table[a * n + b] for the last two
@@ -160,18 +165,68 @@ SPECC_API int specc_table_backend(const float *table, int32_t n, int32_t vocab, 
 
 /* ONNX Runtime, loaded at run time. model: path of an ONNX file with specc's graph signature; library: path of
  * libonnxruntime, NULL for the loader's own search; threads: intra-op threads, 0 for the number of cores.
- * layers, kv_heads, head_dim: the cache is layers x 2 x f32 [1, kv_heads, capacity, head_dim].
+ * layers, kv_heads, head_dim: the cache is layers x 2 x cache_type [1, kv_heads, capacity, head_dim].
  * hidden: columns of an output `hidden` f32 [rows, hidden], 0 for a graph without one; hidden_in: columns of an input
  * `hidden` f32 [rows, hidden_in]. layers 0: a head without a cache, whose one input is `hidden` f32 [1, hidden_in] and
- * whose one output is `logits` f32 [the only width, vocab]. */
+ * whose one output is `logits` f32 [the only width, vocab].
+ * provider NULL: the CPU. "CUDAExecutionProvider": ONNX Runtime's own; "NvTensorRTRTXExecutionProvider" and others: the plugin in
+ * provider_library. With one the caches lie in the memory of GPU `gpu`, bound once, and only ids and logits cross. */
+#define SPECC_MAX_PROVIDER_OPTIONS 24
+#define SPECC_CACHE_F32 0
+#define SPECC_CACHE_F16 1
+#define SPECC_CACHE_BF16 2
 typedef struct specc_ort_options {
   const char *model;
   const char *library;
   int32_t threads, vocab, layers, kv_heads, head_dim, capacity, n_widths;
   int32_t widths[24];
   int32_t hidden, hidden_in;
+  int32_t cache_type;              /* SPECC_CACHE_ */
+  int32_t gpu, n_provider_options;
+  const char *provider;
+  const char *provider_library;
+  const char *provider_keys[24];   /* [n_provider_options] passed on as they are */
+  const char *provider_values[24];
 } specc_ort_options;
 SPECC_API int specc_ort_backend(const specc_ort_options *options, specc_backend *backend);
+
+/* An NVIDIA GPU, seen through its driver, which is loaded at run time. */
+typedef struct specc_gpu {
+  char name[128];                  /* "Orin", "NVIDIA H200" */
+  char fingerprint[65];            /* SHA-256 of name, SM and driver: certificates are bound to it */
+  int32_t sm;                      /* 87 for compute capability 8.7 */
+  int32_t cuda;                    /* CUDA version that the driver supports, 12060 for 12.6 */
+  int32_t integrated;              /* 1: CPU and GPU share one memory (Jetson) */
+  int32_t processors;              /* multiprocessors */
+  int64_t memory;                  /* bytes in all */
+  int64_t available;               /* bytes that an engine may take now, a reserve left; from MemAvailable where memory is shared */
+  int64_t driver_free;             /* bytes that the driver calls free */
+} specc_gpu;
+SPECC_API int specc_gpu_info(int32_t index, specc_gpu *gpu);   /* SPECC_E_ENGINE: no driver, a driver too old, no such GPU */
+
+/* A finished TensorRT engine (plan), of TensorRT or of TensorRT for RTX, run without plugins. What it was built for is compared
+ * before the library sees a byte of it: platform, SM, TensorRT version, size, text instead of an engine. Rows whose logits are
+ * wanted are always as many as the call's rows; one optimization profile per width, in their order. In place: present_x and
+ * past_x are one buffer (TensorRT writes there and nowhere else); otherwise the engine gives rows_k.i, rows_v.i of the call,
+ * and the backend writes them behind past_len. A library compiled without TensorRT's headers answers SPECC_E_UNSUPPORTED. */
+typedef struct specc_tensorrt_options {
+  const char *plan;                /* path of the engine */
+  const char *library;             /* path of libnvinfer or libtensorrt_rtx; NULL: the loader's own search */
+  const char *version;             /* of the library that built the plan: "10.3.0.30"; major, minor and patch must be the same */
+  const char *platform;            /* "linux-x86_64", "linux-aarch64" */
+  int32_t rtx;                     /* 1: TensorRT for RTX */
+  int32_t sm;                      /* 87 for compute capability 8.7 */
+  int32_t gpu;                     /* number of the GPU */
+  int32_t cache_type;              /* SPECC_CACHE_ */
+  int32_t rows_out;                /* 1: the engine gives the call's keys and values, the backend writes the cache */
+  int32_t vocab, layers, kv_heads, head_dim, capacity, n_widths;
+  int32_t widths[24];
+} specc_tensorrt_options;
+SPECC_API int specc_tensorrt_backend(const specc_tensorrt_options *options, specc_backend *backend);
+/* Whether this library was compiled with TensorRT's headers: "TensorRT 10.3", "TensorRT for RTX 1.7", or NULL. */
+SPECC_API const char *specc_tensorrt_headers(void);
+/* "10.3.0.30" of a libnvinfer or libtensorrt_rtx; path NULL: the loader's own search. */
+SPECC_API int specc_tensorrt_version(const char *path, int32_t rtx, char *version, size_t n_version);
 
 /* ------------------------------------------------------------------ drafters
  * A drafter proposes a chain of nodes (parent[i] == i - 1; trees are refused until they have a rule of their own).
@@ -320,6 +375,8 @@ typedef struct specc_open_options {
   const char *certificates;        /* a further folder with certificates, NULL for none */
   int32_t threads;                 /* 0: as the bundle's plan says */
   int32_t trust;                   /* 1: sizes are checked, hashes are not */
+  const char *tensorrt_library;    /* path of libnvinfer or libtensorrt_rtx, NULL for the loader's own search */
+  const char *provider_library;    /* a plugin provider of ONNX Runtime that the manifest names, NULL for none */
 } specc_open_options;
 SPECC_API int specc_model_open(const specc_open_options *options, specc_model **model);
 

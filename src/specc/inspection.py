@@ -87,9 +87,13 @@ def replay(folder: Path, record: Path, threads: int, certificates: Path | None, 
 # ---------------------------------------------------------------------- doctor
 
 
+NOT_RUN = "has not run on a GPU yet"
+"""Said of what compiles and passes its tests over stand-ins here; see docs/data-center-gpu.md."""
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One thing that doctor looked at; `needed_for` is "run" or "build"."""
+    """One thing that doctor looked at; `needed_for` is "run", "build" or "gpu" (bundles for NVIDIA GPUs)."""
 
     name: str
     value: str
@@ -106,6 +110,11 @@ def doctor() -> list[Finding]:
         look("engine library", "run", engine_path),
         look("device", "run", device_name),
         look("CPU operators", "run", kernel_names),
+        look("GPU", "gpu", gpu_name),
+        look("TensorRT", "gpu", lambda: tensorrt_name(rtx=False)),
+        look("TensorRT for RTX", "gpu", lambda: tensorrt_name(rtx=True)),
+        look("TensorRT backend", "gpu", tensorrt_backend),
+        look("GPU row kernels", "gpu", row_kernels),
         look("cache folder", "build", cache_space),
     ]
     return findings + [package(name) for name in cache.TOOLS if name not in ("onnxruntime", "tokenizers", "numpy")]
@@ -150,6 +159,37 @@ def kernel_names() -> str:
 
     name = kernels()
     return f"{name} (no faster variant runs here and agrees with it)" if name == "scalar" else name
+
+
+def gpu_name() -> str:
+    """The GPU, its compute capability, its driver, its memory."""
+    from specc.runtime import gpu
+
+    found, mb = gpu(), 2**20
+    shared = ", shared with the CPU" if found.integrated else ""
+    return (f"{found.name}, SM {found.sm}, driver for CUDA {found.cuda // 1000}.{found.cuda % 1000 // 10}, "
+            f"{found.memory // mb} MB{shared}, {found.available // mb} MB may be taken")  # fmt: skip
+
+
+def tensorrt_name(rtx: bool) -> str:
+    """Version of the TensorRT library that would be loaded."""
+    from specc.runtime.nvidia import tensorrt_library, tensorrt_version
+
+    return f"{tensorrt_version(rtx=rtx)} ({tensorrt_library(rtx) or 'found by the loader'})"
+
+
+def tensorrt_backend() -> str:
+    """With which headers the backend was compiled, and what nobody has seen it do."""
+    from specc.runtime.nvidia import tensorrt_headers
+
+    return f"compiled with the headers of {tensorrt_headers()}; {NOT_RUN}"
+
+
+def row_kernels() -> str:
+    """The compiled CUDA kernels that judge a round's rows."""
+    from specc.runtime.nvidia import row_kernels
+
+    return f"{row_kernels()}; {NOT_RUN}"
 
 
 def cache_space() -> str:
