@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -37,9 +36,8 @@ def save(graph: Graph, folder: Path, name: str, shares: Path | None = None) -> t
     with data.open("wb") as out:
         for key, value in graph.model.graph.initializers.items():
             assert value.const_value is not None
-            array = np.ascontiguousarray(value.const_value.numpy())
-            if array.nbytes >= INLINE:
-                proto_values[key] = place(array, known, data.name, out)
+            if value.const_value.nbytes >= INLINE:
+                proto_values[key] = place(value.const_value.tobytes(), known, data.name, out)
     proto = with_places(graph.model, proto_values)
     path = folder / f"{name}.onnx"
     path.write_bytes(proto.SerializeToString(deterministic=True))
@@ -49,15 +47,14 @@ def save(graph: Graph, folder: Path, name: str, shares: Path | None = None) -> t
     return path, data
 
 
-def place(array: np.ndarray, known: dict[str, Place], location: str, out: object) -> Place:
+def place(raw: bytes, known: dict[str, Place], location: str, out: object) -> Place:
     """The place of these bytes, appended to `out` when they are new; `known` grows."""
-    raw = array.reshape(-1).view(np.uint8).data
     digest = hashlib.sha256(raw).hexdigest()
     if digest not in known:
         offset = -(-out.tell() // ALIGN) * ALIGN  # type: ignore[attr-defined]
         out.seek(offset)  # type: ignore[attr-defined]
         out.write(raw)  # type: ignore[attr-defined]
-        known[digest] = Place(location, offset, array.nbytes)
+        known[digest] = Place(location, offset, len(raw))
     return known[digest]
 
 

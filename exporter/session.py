@@ -5,22 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime as ort
 
 from specc.exporter.graph import Graph
 from specc.exporter.save import INLINE, Place, with_places
 from specc.runtime import library
 
+NUMPY_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+UNLENDABLE = (ir.DataType.INT4, ir.DataType.FLOAT8E4M3FN, ir.DataType.BFLOAT16)  # numpy has no such types
 DTYPES = {"past_len": np.int32, "input_ids": np.int64, "position": np.int64, "logit_rows": np.int64}
 
 
 @dataclass(frozen=True)
 class Runner:
-    """A session and its cache buffers, fp32 [1, kv_heads, capacity, head_dim] each; contents change, shapes do not."""
+    """A session and its cache buffers [1, kv_heads, capacity, head_dim] each; contents change, shapes do not.
+
+    A graph with outputs `rows_k.i` instead of `present_k.i` leaves it to its caller to put new rows into the cache.
+    """
 
     session: ort.InferenceSession
     caches: dict[str, np.ndarray]
     vocab: int
+    gives_rows: bool = False
 
     def call(
         self, ids: np.ndarray, past: int, position: np.ndarray | None = None, wanted: np.ndarray | None = None
@@ -40,9 +47,14 @@ class Runner:
         for name, array in (*feeds.items(), *self.caches.items()):
             binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
-        for name, array in self.caches.items():
-            binding.bind_output(name.replace("past", "present"), "cpu", 0, np.float32, array.shape, array.ctypes.data)
+        written = {name: array[:, :, :rows].copy() if self.gives_rows else array for name, array in self.caches.items()}
+        for name, array in written.items():
+            output = name.replace("past", "rows" if self.gives_rows else "present")
+            binding.bind_output(output, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         self.session.run_with_iobinding(binding)
+        if self.gives_rows:
+            for name, array in written.items():
+                self.caches[name][:, :, past : past + rows] = array
         return logits
 
     def prefill(self, ids: np.ndarray, past: int = 0, chunk: int = 64, position: np.ndarray | None = None) -> None:
@@ -59,7 +71,7 @@ def runner(graph: Graph, threads: int = 2) -> Runner:
     big = {
         k: v.const_value
         for k, v in model.graph.initializers.items()
-        if v.const_value and v.const_value.nbytes >= INLINE
+        if v.const_value and v.const_value.nbytes >= INLINE and v.const_value.dtype not in UNLENDABLE
     }
     arrays = {key: np.ascontiguousarray(tensor.numpy()) for key, tensor in big.items()}
     lent = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
@@ -75,15 +87,17 @@ def session_options(threads: int) -> ort.SessionOptions:
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.disable_quant_qdq", "1")  # compute what the graph says
     return options
 
 
 def over(session: ort.InferenceSession) -> Runner:
     """A runner with fresh caches of zeros over a session of the graph signature."""
     caches = {
-        v.name: np.zeros(v.shape, np.float32)
+        v.name: np.zeros(v.shape, NUMPY_TYPES[v.type])
         for v in session.get_inputs()
         if v.name.startswith("past_") and v.name != "past_len"
     }
     vocab = next(v.shape[-1] for v in session.get_outputs() if v.name == "logits")
-    return Runner(session, caches, int(vocab))
+    gives_rows = any(v.name.startswith("rows_") for v in session.get_outputs())
+    return Runner(session, caches, int(vocab), gives_rows)

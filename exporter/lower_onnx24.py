@@ -1,0 +1,60 @@
+"""The `onnx24` dialect: standard operators only, so that TensorRT needs no plugin.
+
+Products, caches and attention are in half precision; residual stream, norms, softmax, rotary and logits in fp32.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from specc.errors import InputError
+from specc.exporter.cpu_weights import CpuWeights
+from specc.exporter.gguf_codes import GgufCodes
+from specc.exporter.graph import MICROSOFT, Graph
+from specc.exporter.half_products import Spelling, Spellings, half_products, plain
+from specc.exporter.plain_attention import plain_attention
+from specc.exporter.plain_norm import plain_norm
+from specc.exporter.qdq_weights import Int4Blocks, int8_columns
+from specc.exporter.quantize import drop_unused_weights
+from specc.plan import Scheme
+
+OPSET, OLDER_OPSET = 24, 21
+LATER = ("SimplifiedLayerNormalization", "GroupQueryAttention")
+TYPES = {"fp32": ir.DataType.FLOAT, "fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
+
+
+def lower_onnx24(graph: Graph, scheme: Scheme, dtype: str, opset24: bool, stored: GgufCodes | None) -> Graph:
+    """Fused float graph -> standard operators. `dtype`: "fp16", "bf16" or, for checks, "fp32".
+
+    Raises InputError for a scheme that has no spelling here.
+    """
+    half = TYPES[dtype]
+    weights = CpuWeights(scheme, stored)
+    kinds = {"w4": Int4Blocks(weights, scheme.block)}
+    layers, head = (spelling(kind, kinds) for kind in (scheme.layers, scheme.head))
+    out = plain_norm(plain_attention(graph, half, opset24), opset24)
+    out = half_products(out, half, Spellings(layers, head))
+    check_standard(out)
+    imports = out.model.graph.opset_imports
+    imports.clear()
+    imports[""] = OPSET if opset24 else OLDER_OPSET
+    notes = [f"products and caches in {dtype}; residual stream, norms, softmax, rotary and logits in fp32"]
+    notes += [weights.note()] * bool(weights.taken or weights.quantized)
+    return drop_unused_weights(out).noting(*notes)
+
+
+def spelling(kind: str, kinds: dict[str, Int4Blocks]) -> Spelling:
+    """How products of a scheme are written."""
+    known: dict[str, Spelling] = {"fp32": plain, "fp16": plain, "bf16": plain, "w8": int8_columns, **kinds}
+    if kind not in known:
+        raise InputError(f"the dialect onnx24 has no spelling for the scheme {kind!r}; use one of {', '.join(known)}")
+    return known[kind]
+
+
+def check_standard(graph: Graph) -> None:
+    """Raise InputError where an operator of ONNX Runtime is left, which TensorRT does not know."""
+    left = sorted({node.op_type for node in graph.model.graph if node.domain == MICROSOFT or node.op_type in LATER})
+    if left:
+        raise InputError(
+            f"the model has parts that standard operators do not spell: {', '.join(left)}; use dialect ort"
+        )
