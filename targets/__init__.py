@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from specc.errors import InputError
+from specc.errors import InputError, SpeccError
 from specc.marked import Table, read_table
+from specc.targets.cuda import devices
+from specc.targets.gpu import Gpu, read_gpu
 
 FOLDER = Path(__file__).resolve().parent
-DIALECTS = ("specc-cpu", "ort")
-BACKENDS = ("ort",)
+DIALECTS = ("specc-cpu", "ort", "onnx24")
+BACKENDS = ("ort", "tensorrt", "tensorrt-rtx")
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,33 @@ class Hardware:
     threads: int
     memory_mb: int
     bandwidth_gb_s: float
-    """Sustained read bandwidth of main memory with `threads` threads."""
+    """Sustained read bandwidth of main memory with `threads` threads; the peak of a GPU's."""
+    gpu: Gpu | None = None
+    also: tuple[str, ...] = ()
+    """Further dialects that a build for this target gives a bundle of."""
+    sources: tuple[tuple[str, str], ...] = ()
+    """Where each figure is from: (key, address)."""
+    verified: bool = True
+    """Whether somebody has run a bundle on such a device."""
 
     def is_here(self) -> bool:
         """Whether this machine is such a device."""
-        return platform.machine().lower() in self.machines
+        if platform.machine().lower() not in self.machines:
+            return False
+        return self.gpu is None or self.gpu.sm in sms_here()
+
+    @property
+    def budget_mb(self) -> int:
+        """Memory that a bundle may use."""
+        return self.memory_mb - (self.gpu.reserve_mb if self.gpu else 0)
+
+
+def sms_here() -> set[int]:
+    """Compute capabilities of this machine's GPUs; none where there is no driver."""
+    try:
+        return {device.sm for device in devices()}
+    except SpeccError:
+        return set()
 
 
 def names() -> tuple[str, ...]:
@@ -41,7 +65,13 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> Hardware:
-    """The profile called `name`, or the YAML file at that path. Raises InputError or RecipeError."""
+    """The profile called `name`, or the YAML file at that path. Raises InputError or RecipeError.
+
+    `name@system` picks another software of a GPU, such as `jetson-orin-nano-8gb@7.2` for JetPack 7.2.
+    """
+    name, _, system = name.partition("@")
+    if system:
+        return on_system(load(name), system)
     path = FOLDER / f"{name}.yaml"
     if name.endswith((".yaml", ".yml")):
         return read_hardware(Path(name))
@@ -52,20 +82,40 @@ def load(name: str) -> Hardware:
     return read_hardware(path)
 
 
+def on_system(hardware: Hardware, system: str) -> Hardware:
+    """The same device with another software."""
+    if hardware.gpu is None:
+        raise InputError(f"the target {hardware.name!r} has no choice of systems; leave out '@{system}'")
+    return replace(hardware, name=f"{hardware.name}@{system}", gpu=hardware.gpu.on(system))
+
+
 def read_hardware(path: Path) -> Hardware:
     """Check one profile."""
     table = read_table(path)
-    table.only("title", "machines", "dialect", "backend", "threads", "memory_mb", "bandwidth_gb_s")
+    table.only(
+        "title", "machines", "dialect", "backend", "threads", "memory_mb", "bandwidth_gb_s", "gpu", "also", "sources",
+        "verified",
+    )  # fmt: skip
+    backend = table.choice("backend", BACKENDS, "ort")
     return Hardware(
         name=path.stem,
         title=table.text("title", None),
         machines=machines(table),
         dialect=table.choice("dialect", DIALECTS, "specc-cpu"),
-        backend=table.choice("backend", BACKENDS, "ort"),
+        backend=backend,
         threads=table.integer("threads", None, 1, 1024),
         memory_mb=table.integer("memory_mb", None, 64, 1 << 24),
         bandwidth_gb_s=table.number("bandwidth_gb_s", None, 0.1, 1e5),
+        gpu=read_gpu(table.table("gpu", required=True), backend == "tensorrt-rtx") if needs_gpu(table) else None,
+        also=table.choices("also", DIALECTS, ()),
+        sources=tuple((key, str(where)) for key, where in table.table("sources").values.items()),
+        verified=table.one_of("verified", (True, False), True),
     )
+
+
+def needs_gpu(table: Table) -> bool:
+    """Whether a profile must have a GPU part."""
+    return "gpu" in table or table.get("backend", "ort") != "ort"
 
 
 def machines(table: Table) -> tuple[str, ...]:
