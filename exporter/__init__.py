@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from specc.exporter.checkpoint import Checkpoint
     from specc.exporter.graph import Graph
 
+Ranges = dict[str, float]
+"""Largest magnitude that counts of each product's input, by the name of the product's module."""
 Progress = Callable[[str, float], None]
 
 
@@ -31,13 +33,21 @@ class Exported:
     seconds: float
 
 
-def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Progress | None = None) -> Exported:
+def export(
+    checkpoint: Checkpoint,
+    plan: EnginePlan,
+    folder: Path,
+    progress: Progress | None = None,
+    ranges: Ranges | None = None,
+) -> Exported:
     """Write `<plan.name>.onnx` (and its `.onnx.data`) into `folder`; `progress` hears (stage, part done 0..1).
 
-    An engine that shares weights reads them from the `target.onnx.data` that already lies in `folder`.
-    Raises InputError for a checkpoint that cannot be read, StageError when a stage changed the model's results.
+    `ranges`: activation ranges of the products, for schemes with static scales (int8, fp8). An engine that shares
+    weights reads them from the `target.onnx.data` that already lies in `folder`. Raises InputError for a checkpoint
+    that cannot be read, StageError when a stage changed the model's results.
     """
     from specc.exporter import check, check_nodes, quality, save, trace
+    from specc.exporter.float_twin import float_twin
     from specc.exporter.held_out import held_out_ids
 
     started, tell = time.monotonic(), progress or (lambda stage, part: None)
@@ -54,10 +64,11 @@ def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Pro
     graph = fuse(graph)
     errors["fuse"] = check.check(graph, expected, plan, "fuse")
     tell("quantize", 0.75)
-    graph = lower(graph, plan, checkpoint).noting(*checkpoint.notes())
+    graph = lower(graph, plan, checkpoint, ranges).noting(*checkpoint.notes())
     errors["nodes"] = check_nodes.check_nodes(graph)
-    errors["quantize"] = check.check(graph, expected, plan, "quantize", plan.scheme)
-    judged = {} if wanted is None else quality.measure(graph, wanted, held_out, plan.chunk)
+    twin = float_twin(graph) if plan.dtype == "bf16" else graph
+    errors["quantize"] = check.check(twin, expected, plan, "quantize", plan.scheme)
+    judged = {} if wanted is None else quality.measure(twin, wanted, held_out, plan.chunk)
     tell("save", 0.95)
     shares = folder / f"{plan.shares}.onnx" if plan.shares else None
     files = save.save(graph, folder, plan.name, shares)
@@ -65,16 +76,20 @@ def export(checkpoint: Checkpoint, plan: EnginePlan, folder: Path, progress: Pro
     return Exported(files, graph.node_count, errors, judged, graph.notes, time.monotonic() - started)
 
 
-def lower(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint) -> Graph:
+def lower(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint, ranges: Ranges | None = None) -> Graph:
     """Weights in the plan's scheme, read by the operators of its dialect."""
     if plan.dialect == "ort":
+        from specc.exporter.half_ort import half_ort
         from specc.exporter.quantize import quantize
 
-        return quantize(graph, plan.scheme)
+        return half_ort(graph, plan.scheme) if plan.dtype == "fp16" else quantize(graph, plan.scheme)
     from specc.exporter.gguf_codes import GgufCodes
     from specc.exporter.lower_cpu import lower_cpu
+    from specc.exporter.lower_onnx24 import lower_onnx24
 
     stored = GgufCodes(checkpoint.source.path, checkpoint.header) if checkpoint.header is not None else None
+    if plan.dialect == "onnx24":
+        return lower_onnx24(graph, plan.scheme, plan.dtype, plan.opset24, stored, ranges)
     return lower_cpu(graph, plan.scheme, stored)
 
 

@@ -22,6 +22,10 @@ KL_BOUNDS = {
     "w8": 0.1,
     "w4": 1.0,
     "dynamic-int8": float("inf"),
+    "fp16": 1e-3,
+    "bf16": 1e-2,
+    "int8": 1.0,
+    "fp8": 0.3,
 }  # nats a row, against the float model
 FULL_SLOTS = 2048  # contexts up to this are filled for real; longer ones are reached by position only
 FAR_PAST = 17

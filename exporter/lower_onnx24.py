@@ -5,6 +5,8 @@ Products, caches and attention are in half precision; residual stream, norms, so
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx_ir as ir
 
 from specc.errors import InputError
@@ -14,6 +16,7 @@ from specc.exporter.graph import MICROSOFT, Graph
 from specc.exporter.half_products import Spelling, Spellings, half_products, plain
 from specc.exporter.plain_attention import plain_attention
 from specc.exporter.plain_norm import plain_norm
+from specc.exporter.qdq_activations import Static
 from specc.exporter.qdq_weights import Int4Blocks, int8_columns
 from specc.exporter.quantize import drop_unused_weights
 from specc.plan import Scheme
@@ -23,14 +26,23 @@ LATER = ("SimplifiedLayerNormalization", "GroupQueryAttention")
 TYPES = {"fp32": ir.DataType.FLOAT, "fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
 
 
-def lower_onnx24(graph: Graph, scheme: Scheme, dtype: str, opset24: bool, stored: GgufCodes | None) -> Graph:
+def lower_onnx24(
+    graph: Graph,
+    scheme: Scheme,
+    dtype: str,
+    opset24: bool,
+    stored: GgufCodes | None,
+    ranges: Mapping[str, float] | None = None,
+) -> Graph:
     """Fused float graph -> standard operators. `dtype`: "fp16", "bf16" or, for checks, "fp32".
 
+    `ranges` are those of the products' inputs, needed by int8 and fp8.
     Raises InputError for a scheme that has no spelling here.
     """
     half = TYPES[dtype]
     weights = CpuWeights(scheme, stored)
-    kinds = {"w4": Int4Blocks(weights, scheme.block)}
+    kinds: dict[str, Spelling] = {kind: Static(kind, ranges or {}) for kind in ("int8", "fp8")}
+    kinds["w4"] = Int4Blocks(weights, scheme.block)
     layers, head = (spelling(kind, kinds) for kind in (scheme.layers, scheme.head))
     out = plain_norm(plain_attention(graph, half, opset24), opset24)
     out = half_products(out, half, Spellings(layers, head))
@@ -43,7 +55,7 @@ def lower_onnx24(graph: Graph, scheme: Scheme, dtype: str, opset24: bool, stored
     return drop_unused_weights(out).noting(*notes)
 
 
-def spelling(kind: str, kinds: dict[str, Int4Blocks]) -> Spelling:
+def spelling(kind: str, kinds: Mapping[str, Spelling]) -> Spelling:
     """How products of a scheme are written."""
     known: dict[str, Spelling] = {"fp32": plain, "fp16": plain, "bf16": plain, "w8": int8_columns, **kinds}
     if kind not in known:

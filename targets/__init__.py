@@ -109,7 +109,7 @@ def read_hardware(path: Path) -> Hardware:
         gpu=read_gpu(table.table("gpu", required=True), backend == "tensorrt-rtx") if needs_gpu(table) else None,
         also=table.choices("also", DIALECTS, ()),
         sources=tuple((key, str(where)) for key, where in table.table("sources").values.items()),
-        verified=table.one_of("verified", (True, False), True),
+        verified=bool(table.one_of("verified", (True, False), True)),
     )
 
 

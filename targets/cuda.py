@@ -31,7 +31,9 @@ def devices(library: str = LIBRARY) -> tuple[Device, ...]:
     try:
         cuda = ctypes.CDLL(library)
     except OSError as error:
-        raise EnvironmentFault(f"no NVIDIA driver is here: {library} cannot be loaded ({error}); install one") from error
+        raise EnvironmentFault(
+            f"no NVIDIA driver is here: {library} cannot be loaded ({error}); install one"
+        ) from error
     code = cuda.cuInit(0)
     if code == 100:  # no device
         return ()

@@ -74,7 +74,7 @@ def read_gpu(table: Table, is_rtx: bool) -> Gpu:
     sm = table.integer("sm", None, 50, 200)
     return Gpu(
         sm=sm,
-        integrated=table.one_of("integrated", (False, True), False),
+        integrated=bool(table.one_of("integrated", (False, True), False)),
         reserve_mb=table.integer("reserve_mb", 1024, 0, 1 << 20),
         finish=table.choice("finish", FINISH, "device"),
         nearest_sm=table.integer("nearest_sm", sm, 50, 200),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,6 +23,7 @@ from specc.bundle import (
 from specc.cache import Stage, code_hash, stage, tool_versions
 from specc.checkpoint import Described, build_extra, describe
 from specc.clock import Clock, Reporter, Row, Steps
+from specc.engines import lend, ship
 from specc.errors import JudgeError
 from specc.gate.quality import misses
 from specc.plan import EnginePlan, Plan, make_plan
@@ -201,18 +200,6 @@ def write_engine(
     return {"nodes": exported.node_count, "stage_errors": errors, "quality": quality, "notes": list(exported.notes)}
 
 
-def lend(shared: Stage, folder: Path) -> list[Path]:
-    """Put another stage's files into the folder, as links where the file system has them."""
-    paths = []
-    for file in shared.files:
-        paths.append(folder / file.path)
-        try:
-            os.link(shared.folder / file.path, paths[-1])
-        except OSError:
-            shutil.copyfile(shared.folder / file.path, paths[-1])
-    return paths
-
-
 # ---------------------------------------------------------------------- quality, lint and pack
 
 
@@ -249,26 +236,18 @@ def pack_stage(
     clock: Clock,
 ) -> Built:
     """Write the bundle."""
+    shipped = ship(planned.plan, engines, clock)
     with clock.stage("pack") as hit:
-        stages = [*engines.values(), tokenizer]
+        stages = [*shipped.stages, tokenizer]
         sources = {path: entry for item in stages for path, entry in item.sources().items()}
         files = [file for _, file in sources.values()]
         quality = {name: item.facts for name, item in engines.items()}
         provenance = provenance_of(planned, tokenizer)
-        parts = engine_files(planned.plan, engines)
         part = tokenizer_facts(planned, tokenizer)
-        manifest = manifest_of(planned.plan, files, parts, part, lint, quality, provenance)
+        manifest = manifest_of(planned.plan, files, shipped.paths, part, lint, quality, provenance, shipped.parts)
         bundle, written = pack(place, manifest, sources)
         hit(not written)
     return Built(bundle, planned.plan, written, tuple(clock.rows), tuple(lint), quality, reasons_of(bundle, lint))
-
-
-def engine_files(plan: Plan, engines: Mapping[str, Stage]) -> dict[str, list[str]]:
-    """Paths that each engine is made of; a draft that shares weights is made of the target's weight file too."""
-    paths = {name: [file.path for file in item.files] for name, item in engines.items()}
-    if plan.draft is not None and plan.draft.shares:
-        paths["draft"] += [path for path in paths["target"] if path != "target.onnx"]
-    return paths
 
 
 def tokenizer_facts(planned: Planned, tokenizer: Stage) -> TokenizerPart:

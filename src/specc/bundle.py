@@ -165,10 +165,14 @@ def manifest_of(
     lint: Sequence[Mapping[str, str]],
     quality: Mapping[str, Any],
     provenance: Mapping[str, Any],
+    engine_parts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """The manifest without its digest. `engine_files`: the paths that each engine ("target", "draft") is made of."""
+    """The manifest without its digest. `engine_files`: the paths that each engine ("target", "draft") is made of;
+    `engine_parts`: what else is said of it."""
     recipe, hashes = plan.recipe, {file.path: file for file in files}
     engines = {e.name: engine_part(e, plan, [hashes[path] for path in engine_files[e.name]]) for e in plan.engines}
+    for name, part in (engine_parts or {}).items():
+        engines[name].update(part)
     return {
         "format": FORMAT,
         "name": recipe.name,

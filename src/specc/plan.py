@@ -8,12 +8,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specc.errors import InputError, RecipeError
+from specc.preflight import check_scheme, spelled
 from specc.recipe import Recipe
 from specc.recipe import Scheme as Scheme
 from specc.targets import Hardware
 
 CHUNK = 64
 KERNEL_BLOCK = 32
+PER_WEIGHT = {"fp32": 4, "fp16": 2, "bf16": 2, "dynamic-int8": 1, "int8": 1, "fp8": 1}
+"""Bytes of a weight where blocks do not matter; the scales of whole columns are left out."""
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 AUTO_K = {"ngram": 4, "model": 4, "early-exit": 4, "none": 4}
 NORM_BYTES = 4
 ENGINE_OVERHEAD = 48 << 20
@@ -67,6 +71,10 @@ class EnginePlan:
     """"target" when the weights lie in the target's file (early-exit), else None."""
     hidden: bool = False
     """Whether the graph gives its final normalised hidden states too: heads draft from them."""
+    dtype: str = "fp32"
+    """Type of caches and of products that no scheme narrows further: "fp32", "fp16" or "bf16"."""
+    opset24: bool = True
+    """Dialect onnx24: TensorScatter and Attention; False: the older spelling, which gives new rows to its caller."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,11 @@ class Plan:
         return self.k + 1
 
     @property
+    def fits(self) -> bool:
+        """Whether the device's memory, less what is left to its system, holds everything."""
+        return self.memory.total <= self.hardware.budget_mb << 20
+
+    @property
     def engines(self) -> tuple[EnginePlan, ...]:
         """Target first, then the draft where it has a graph."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
@@ -131,8 +144,10 @@ def make_plan(recipe: Recipe, hardware: Hardware, target: ModelSpec, draft: Mode
     k = recipe.k or AUTO_K[recipe.draft.kind]
     check_context(recipe, k, target)
     dialect = plan_dialect(recipe, hardware)
+    check_scheme(recipe, hardware, dialect, recipe.scheme)
     engine = plan_engine("target", target, recipe.scheme, target.layers, recipe.context, k, dialect, None)
     drafter = plan_draft(recipe, k, hardware, dialect, target, draft)
+    engine, drafter = spelled(engine, hardware), None if drafter is None else spelled(drafter, hardware)
     memory = plan_memory(engine, drafter)
     timing = plan_time(engine, drafter, k, hardware.bandwidth_gb_s)
     threads = recipe.threads or hardware.threads
@@ -151,8 +166,12 @@ def plan_dialect(recipe: Recipe, hardware: Hardware) -> str:
         scheme = f"layers {recipe.scheme.layers}, head {recipe.scheme.head}, block {recipe.scheme.block}"
         allowed = "specc-cpu has w4 and w8 in blocks of 32; use dialect ort or auto"
         raise RecipeError(recipe.file, recipe.line("dialect"), f"dialect is specc-cpu and the scheme {scheme}", allowed)
+    if (recipe.dialect in ("specc-cpu", "onnx24")) and (recipe.dialect == "onnx24") is (hardware.gpu is None):
+        allowed = f"{hardware.name} has {'specc-cpu' if hardware.gpu is None else 'onnx24'} and ort; use dialect auto"
+        found = f"dialect is {recipe.dialect} and the target {hardware.name}"
+        raise RecipeError(recipe.file, recipe.line("dialect"), found, allowed)
     if recipe.dialect == "auto":
-        return hardware.dialect if has_kernels(recipe.scheme) else "ort"
+        return hardware.dialect if hardware.gpu is not None or has_kernels(recipe.scheme) else "ort"
     return recipe.dialect
 
 
@@ -176,7 +195,10 @@ def plan_draft(
         raise InputError(f"{recipe.file}: a plan with a draft model needs the draft's checkpoint")
     check_draft_context(recipe, draft)
     scheme = recipe.draft.scheme or recipe.scheme
-    own = hardware.dialect if has_kernels(scheme) and recipe.dialect != "ort" else "ort"
+    on_cpu = hardware.gpu is None
+    own = "specc-cpu" if has_kernels(scheme) and recipe.dialect != "ort" else "ort"
+    own = own if on_cpu else dialect
+    check_scheme(recipe, hardware, own, scheme, "draft.scheme")
     return plan_engine("draft", draft, scheme, draft.layers, recipe.context, k, own, None)
 
 
@@ -209,10 +231,8 @@ def plan_engine(
 def matrix_bytes(rows: int, columns: int, scheme: str, block: int) -> int:
     """Bytes of one weight [rows, columns]: fp32, or codes with an f32 scale (and, at 4 bits, a zero point) a block."""
     count = rows * columns
-    if scheme == "fp32":
-        return 4 * count
-    if scheme == "dynamic-int8":
-        return count
+    if scheme in PER_WEIGHT:
+        return PER_WEIGHT[scheme] * count
     blocks = rows * -(-columns // block)
     return count + 4 * blocks if scheme == "w8" else count // 2 + 4 * blocks + blocks // 2
 
@@ -237,17 +257,20 @@ def read_bytes(engine: EnginePlan) -> int:
 
 
 def stored_bytes(engine: EnginePlan) -> int:
-    """Weights that the engine keeps: the embedding counts unless it is tied; nothing when they are the target's."""
-    if engine.shares:
+    """Weights that the engine keeps: the embedding counts unless it is tied; nothing when they are the target's.
+
+    Engines of TensorRT share nothing, and keep the embedding beside a quantized head.
+    """
+    spec, alone = engine.spec, engine.dialect == "onnx24"
+    if engine.shares and not alone:
         return 0
-    spec = engine.spec
-    embedding = 0 if spec.tied else 4 * spec.vocab * spec.hidden
-    return read_bytes(engine) + embedding
+    tied = spec.tied and not (alone and engine.scheme.head != engine.dtype)
+    return read_bytes(engine) + (0 if tied else BYTES[engine.dtype] * spec.vocab * spec.hidden)
 
 
 def cache_bytes(engine: EnginePlan) -> int:
-    """Keys and values: layers x 2 x f32 [1, kv_heads, capacity, head_dim]."""
-    return engine.layers * 2 * 4 * engine.spec.kv_heads * engine.capacity * engine.spec.head_dim
+    """Keys and values: layers x 2 x [1, kv_heads, capacity, head_dim] in the engine's type."""
+    return engine.layers * 2 * BYTES[engine.dtype] * engine.spec.kv_heads * engine.capacity * engine.spec.head_dim
 
 
 def workspace_bytes(engine: EnginePlan) -> int:
@@ -304,7 +327,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "draft": plan.recipe.draft.kind,
         "engines": {engine.name: asdict(engine) for engine in plan.engines},
         "memory": {**asdict(plan.memory), "engine_library": ENGINE_OVERHEAD, "total": plan.memory.total},
-        "fits": plan.memory.total <= plan.hardware.memory_mb << 20,
+        "fits": plan.fits,
         "timing": asdict(plan.timing),
         "digest": plan.digest,
     }

@@ -10,12 +10,13 @@ from pathlib import Path
 from specc.marked import Table, read_table
 
 K_LIMIT = 16
-LAYER_SCHEMES = ("fp32", "w8", "w4", "dynamic-int8")
-HEAD_SCHEMES = ("fp32", "w8", "w4", "dynamic-int8")
+LAYER_SCHEMES = ("fp32", "w8", "w4", "dynamic-int8", "fp16", "bf16", "int8", "fp8")
+HEAD_SCHEMES = LAYER_SCHEMES
+RANGES = ("percentile", "max", "mse", "entropy")
 BLOCKS = (16, 32, 64, 128, 256)
 DRAFT_KINDS = ("ngram", "model", "early-exit", "none")
 TEMPLATES = ("chat", "none")
-DIALECTS = ("auto", "specc-cpu", "ort")
+DIALECTS = ("auto", "specc-cpu", "ort", "onnx24")
 OPTIONS = (
     "temperature",
     "top_p",
@@ -73,6 +74,15 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Ranges:
+    """How static activation scales are found, for schemes that need them (int8, fp8)."""
+
+    method: str = "percentile"
+    migrate: float | None = None
+    """Share of an input channel's size that moves into the weights (0 to 1); None: nothing moves."""
+
+
+@dataclass(frozen=True)
 class GateLimits:
     """What the judges hold the build to; None means: measured and reported, not limited."""
 
@@ -103,6 +113,7 @@ class Recipe:
     """Operators of the graphs; "auto": the hardware's own where they have the scheme."""
     threads: int
     prompt_template: str
+    ranges: Ranges
     lines: dict[str, int] = field(compare=False, repr=False)
 
     @property
@@ -147,6 +158,7 @@ def load_recipe(path: str | Path) -> Recipe:
         dialect=root.choice("dialect", DIALECTS, "auto"),
         threads=root.integer("threads", 0, 0, 1024),
         prompt_template=root.choice("prompt_template", TEMPLATES, "chat"),
+        ranges=read_ranges(root.table("calibration")),
         lines=root.all_lines(),
     )
 
@@ -214,15 +226,20 @@ def read_scheme(parent: Table, default: Scheme) -> Scheme:
 
 
 def head_for(layers: str) -> str:
-    """The head is the most sensitive weight: 8 bits where the layers have 4."""
-    return "w8" if layers == "w4" else layers
+    """The head is the most sensitive weight: 8 bits where the layers have 4, and no 8-bit activations."""
+    return {"w4": "w8", "int8": "w8", "fp8": "fp16"}.get(layers, layers)
 
 
 def read_calibration(root: Table) -> str | None:
     """The calibration text's path as written, relative to the recipe; None for the text that comes along."""
     table = root.table("calibration")
-    table.only("text")
+    table.only("text", "ranges", "migrate")
     return table.optional_text("text")
+
+
+def read_ranges(table: Table) -> Ranges:
+    """How activation scales are found."""
+    return Ranges(table.choice("ranges", RANGES, "percentile"), table.optional_number("migrate", 0.0, 1.0))
 
 
 def read_sampling(table: Table) -> Sampling:

@@ -1,0 +1,43 @@
+"""Optimization profiles: one for each width, checked before any builder starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specc.errors import InputError
+
+MOST = 32
+"""Profiles of one engine; a recipe gives K + 2."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Fixed shapes of one width: least, best and most rows are the same number."""
+
+    rows: int
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every input that is not fixed already."""
+        return {"input_ids": (1, self.rows), "position": (1, self.rows), "logit_rows": (self.rows,)}
+
+
+def profiles(widths: Sequence[int], context: int, capacity: int) -> tuple[Profile, ...]:
+    """Profile j takes widths[j] rows. Raises InputError for widths that no engine can have."""
+    wrong = fault(widths, context, capacity)
+    if wrong:
+        raise InputError(f"widths {list(widths)} with context {context} and {capacity} cache slots: {wrong}")
+    return tuple(map(Profile, widths))
+
+
+def fault(widths: Sequence[int], context: int, capacity: int) -> str | None:
+    """What is wrong with widths, None where nothing is."""
+    if not widths or any(type(width) is not int or width < 1 for width in widths):
+        return "each must be a whole number from 1 on"
+    if list(widths) != sorted(set(widths)):
+        return "they must rise, so that profile and width go by the same number"
+    if len(widths) > MOST:
+        return f"{len(widths)} profiles are more than {MOST}; take a smaller K"
+    if context < 1 or capacity < context + widths[-1]:
+        return f"the widest call needs {context + widths[-1]} slots"
+    return None

@@ -1,0 +1,36 @@
+"""`specc finalize`: on the device, turn a bundle's graphs into engines, then gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from specc.verbs.options import FOLDER, as_json, out
+
+
+@click.command("finalize")
+@click.argument("bundle", type=FOLDER)
+@click.option("--no-gate", is_flag=True, help="Build the engines only.")
+@click.option("--library", type=click.Choice(["tensorrt", "tensorrt-rtx"]), help="Another builder than the target's.")
+@click.option(
+    "--sm", type=click.IntRange(50, 200), help="Build for this compute capability, without looking for a GPU."
+)
+@as_json
+def finalize_verb(bundle: Path, no_gate: bool, library: str | None, sm: int | None, as_json: bool) -> int:
+    """Build the engines of BUNDLE for the GPU that is here, then certify it."""
+    from specc import show
+    from specc.finalize import finalize
+    from specc.inspection import gate
+
+    with show.StageBars() as bars:
+        done = finalize(bundle, library, sm, bars)
+        report = None if no_gate else gate(bundle, None, 0, 0, None, bars.count)
+    if as_json:
+        out({"bundle": str(bundle), "digest": done.bundle.digest, "engines": done.engines, "gate": report})
+    else:
+        rows = [(n, f["library"], f["tensorrt"], f"SM {f['sm']}", f"{f['seconds']} s") for n, f in done.engines.items()]
+        show.table("finalize", ("engine", "library", "version", "device", "built in"), rows)
+        if report is not None:
+            show.gated(report)
+    return 0 if report is None or report["verdict"] == "passed" else 1
