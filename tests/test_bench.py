@@ -153,6 +153,13 @@ def test_summary_means_over_classes() -> None:
     assert found[0]["mean_speed_up"] == pytest.approx(sum(spec) / 2) and found[0]["least_speed_up"] == min(spec)
 
 
+def test_break_even_by_k() -> None:
+    with table_model() as model:
+        certificate = replace(model.info.certificate, call_ms=(4.0, 4.5, 5.0, 5.5, 6.0, 20.0))
+        assert report.break_even(certificate, 4) == {1: 1.125, 2: 1.25, 3: 1.375, 4: 1.5}
+        assert report.break_even(replace(certificate, call_ms=()), 4) == {}
+
+
 def test_speculation_that_is_off_says_so() -> None:
     """Without a certificate nothing is proposed; the report names the reason instead of a speed-up out of nothing."""
     engine = ByWidth(Table(chain(258), 1, 160, (1, 2, 3, 4, 5, 32)), library())

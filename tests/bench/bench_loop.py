@@ -56,7 +56,8 @@ def main() -> None:
             for name, options in MODES.items()
             for on in (False, True)
         }
-    print(json.dumps({"open_s": round(statistics.median(opened), 3), "overhead_share_of_a_round": shares}, indent=1))
+    found = {"command": " ".join(["python", *sys.argv]), "open_s": round(statistics.median(opened), 3)}
+    print(json.dumps({**found, "overhead_share_of_a_round": shares}, indent=1))
 
 
 if __name__ == "__main__":

@@ -86,6 +86,15 @@ def call_costs(certificate: Certificate, rounds: Iterable[Round]) -> dict[int, f
     return {n: cost[w] for n, w in width.items() if cost.get(w)}
 
 
+def break_even(certificate: Certificate, k_max: int) -> dict[int, float]:
+    """By K the tokens that a call must bring so that proposing so many pays, the drafter's time apart.
+
+    The costs are the certificate's, so this holds for the power mode in which it was made.
+    """
+    cost = call_costs(certificate, [Round(0, k, 0, 0.0) for k in range(1, k_max + 1)])
+    return {k: cost[k] / cost[0] for k in cost if k and 0 in cost}
+
+
 def by_prompt(some: Iterable[Generation]) -> dict[int, list[float]]:
     """Tokens per second by prompt, in the order of the repeats."""
     out: dict[int, list[float]] = defaultdict(list)

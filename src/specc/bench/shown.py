@@ -8,7 +8,7 @@ from typing import Any
 from specc import show
 
 SPEED = ("class", "drawn", "plain", "spec", "speed-up", "quartiles", "predicted")
-ROUNDS = ("class", "drawn", "a call", "accepted", "propose", "first", "p50", "p99", "draft")
+ROUNDS = ("class", "drawn", "a call", "accept", "propose", "first", "p50", "p99", "draft")
 HEAD = "tokens/s, plain and speculative in turn; medians over prompts"
 HEAD_ROUNDS = "speculative rounds: tokens a call, ms to the first token and a token, drafter's time"
 Json = Mapping[str, Any]
@@ -26,8 +26,10 @@ def report(found: Json) -> None:
 
 
 def drawn(row: Json) -> str:
-    """Temperature and, where it matters, the rule."""
-    return "greedy" if row["temperature"] == 0 else f"{row['temperature']:g} {row['rule']}"
+    """Temperature and, where it matters and is not the usual one, the rule."""
+    if row["temperature"] == 0:
+        return "greedy"
+    return f"T={row['temperature']:g}" + ("" if row["rule"] == "rejection" else f" {row['rule']}")
 
 
 def speed_lines(rows: Sequence[Json]) -> list[tuple[str, ...]]:
@@ -76,9 +78,15 @@ def machine_lines(found: Json) -> list[tuple[str, str]]:
         ("cpu", f"{found['cpu']}, {found['threads']} of {found['cores']} cores, kernels {found['kernels']}"),
         ("power mode", str(power["mode"])), ("clocks", clocks(power["clocks_mhz"])),
         ("temperature", ", ".join(f"{name} {c:.0f} C" for name, c in power["temperature_c"].items()) or "unknown"),
+        ("pays from", break_even(found["certificate"]["break_even"])),
         ("load before", number(found["load"])), ("versions", versions), ("speculation", state),
         ("opens in", f"{found['start_s']:.2f} s"), ("peak memory", f"{found['peak_mb']:.0f} MB"),
     ]  # fmt: skip
+
+
+def break_even(tokens: Mapping[Any, float]) -> str:
+    """Tokens that a call must bring so that proposing K of them pays."""
+    return ", ".join(f"{n:.2f} tokens at K={k}" for k, n in tokens.items()) or "unknown"
 
 
 def clocks(by_cpu: Mapping[str, Mapping[str, float]]) -> str:

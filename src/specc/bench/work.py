@@ -92,7 +92,9 @@ def environment(ask: Ask, model: Model, bundle: Bundle, opened: float, power: Js
     info = model.info
     versions = {"specc": __version__, "python": platform.python_version(), info.backend or "backend":
                 info.backend_version or cache.version_of("onnxruntime")}  # fmt: skip
-    certificate = {"kind": info.certificate.kind, "k": info.certificate.k, "widths": info.certificate.classes}
+    found = info.certificate
+    certificate = {"kind": found.kind, "k": found.k, "widths": found.classes,
+                   "break_even": report.break_even(found, info.k_max)}  # fmt: skip
     spec = {"enabled": info.enabled, "reasons": list(info.reasons), "drafter": info.drafter}
     return {
         "cpu": machine.processor(), "device": device()[0], "cores": os.cpu_count(), "threads": info.threads,

@@ -23,7 +23,7 @@ class Engine:
     def __init__(self, source: str, context: int) -> None:
         self.folder, self.manifest = Path(source), json.loads((Path(source) / "manifest.json").read_text())
         self.model = Model.open(source, threads=THREADS)
-        if "uncertified-device" in self.model.info.reasons:
+        if "uncertified-device" in self.model.info.reasons and self.manifest["draft"]["kind"] != "none":
             self.certify()
         info = self.model.info
         self.session, self.drafts = self.model.session(), info.enabled
