@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from specc.exporter.graph import constant
 from specc.exporter.one_node import alone, relative_norm
-from specc.exporter.pack import BLOCK, GROUP, KINDS, block_bytes, unpack, unpacked
+from specc.exporter.pack import BLOCK, GATED, GROUP, KINDS, inputs_of, unpack, unpacked
 
 ROWS = 3
 OUTPUTS = 4096  # unpacked at a time, to bound memory
@@ -22,18 +22,12 @@ def product_error(node: ir.Node, rng: np.random.Generator) -> float:
     assert packed is not None
     has_residual = len(node.inputs) > 4 and node.inputs[4] is not None
     a = {name: attribute.value for name, attribute in node.attributes.items()}
-    x = rng.standard_normal((ROWS, inputs_of(packed, a)), dtype=np.float32)
+    x = rng.standard_normal((ROWS, inputs_of(packed.size, KINDS[a["kind"]], a["outputs"])), dtype=np.float32)
     residual = rng.standard_normal((ROWS, a["kept"]), dtype=np.float32) if has_residual else None
     got = alone(node, [x, packed, norm, bias, residual])
     product = reference_product(rounded(normed(x, norm, a["epsilon"])), packed, a)
     wanted = product + (0 if bias is None else bias) + (0 if residual is None else residual)
     return relative_norm(got - wanted, product)
-
-
-def inputs_of(packed: np.ndarray, attributes: Any) -> int:
-    """Columns of a packed weight, from its size."""
-    groups = -(-attributes["outputs"] // GROUP)
-    return int(packed.size // (groups * block_bytes(KINDS[attributes["kind"]])) * BLOCK)
 
 
 def normed(x: np.ndarray, weight: np.ndarray | None, epsilon: float) -> np.ndarray:
@@ -66,7 +60,7 @@ def reference_product(x: np.ndarray, packed: np.ndarray, attributes: Any) -> np.
 
 def gated(y: np.ndarray) -> np.ndarray:
     """silu(gate) * up of columns in turns of 8: fp32 [r, 2 n] -> [r, n]."""
-    turns = y.reshape(y.shape[0], -1, 2, GROUP)
+    turns = y.reshape(y.shape[0], -1, 2, GATED)
     gate, up = turns[:, :, 0].reshape(y.shape[0], -1), turns[:, :, 1].reshape(y.shape[0], -1)
     return np.asarray(gate / (1 + np.exp(-gate.astype(np.float64))) * up, np.float32)
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from specc.exporter.cpu_weights import CpuWeights
 from specc.exporter.fuse_norm import move_type
 from specc.exporter.graph import Graph, constant, copy_of, initializer, insert, producer, replace_uses, sole_user, tidy
-from specc.exporter.pack import GROUP, KINDS, Codes, interleaved, pack
+from specc.exporter.pack import GATED, KINDS, LAYOUT, Codes, interleaved, pack
 
 SPECC = "specc"
 X, WEIGHTS, NORM, BIAS, RESIDUAL = range(5)
@@ -48,7 +48,8 @@ def specc_product(graph: ir.Graph, x: ir.Value, codes: Codes, weight: str, name:
     n = codes.shape[0]
     packed = initializer(graph, f"{weight}.packed", pack(codes))
     kept = n // 2 if gate else n
-    attributes = {"kind": KINDS.index(codes.kind), "outputs": n, "kept": kept, "gate": int(gate), "epsilon": 0.0}
+    attributes = {"layout": LAYOUT, "kind": KINDS.index(codes.kind), "outputs": n, "kept": kept, "gate": int(gate)}
+    attributes["epsilon"] = 0.0
     return ir.node("MatMul", [x, packed, None, None, None], attributes=attributes, domain=SPECC, name=name)
 
 
@@ -82,7 +83,7 @@ def gate_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
         if gate is None or up is None or gate.inputs[0] is not up.inputs[0] or sole_user(up.outputs[0]) is not node:
             continue
         codes = product_codes(gate, weights), product_codes(up, weights)
-        if codes[0] is None or codes[1] is None or codes[0].kind != codes[1].kind or codes[0].shape[0] % GROUP:
+        if codes[0] is None or codes[1] is None or codes[0].kind != codes[1].kind or codes[0].shape[0] % GATED:
             return
         assert up.inputs[0] is not None
         name = str(gate.name).replace("gate_proj", "gate_up")

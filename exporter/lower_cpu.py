@@ -10,7 +10,7 @@ from specc.exporter.cpu_weights import CpuWeights
 from specc.exporter.fuse_norm import move_type
 from specc.exporter.gguf_codes import GgufCodes
 from specc.exporter.graph import Graph, copy_of, initializer, insert, replace_uses, tidy
-from specc.exporter.pack import KINDS, pack
+from specc.exporter.pack import KINDS, LAYOUT, pack
 from specc.exporter.quantize import check_scheme, drop_unused_weights
 from specc.plan import Scheme
 
@@ -32,7 +32,17 @@ def lower_cpu(graph: Graph, scheme: Scheme, stored: GgufCodes | None) -> Graph:
         }
     )
     notes = [weights.note()] + [f"left as they are, so widths may differ: {', '.join(left)}"] * bool(left)
-    return drop_unused_weights(tidy(out)).noting(*notes)
+    return in_order_of_use(drop_unused_weights(tidy(out))).noting(*notes)
+
+
+def in_order_of_use(graph: Graph) -> Graph:
+    """Weights as calls read them, the last use counting: reading runs ahead from one product into the next."""
+    inner = graph.model.graph
+    last = {value.name: i for i, node in enumerate(inner) for value in node.inputs if value is not None}
+    for name in sorted(inner.initializers, key=lambda name: last.get(name, -1)):
+        value = inner.initializers.pop(name)
+        inner.initializers[name] = value
+    return graph
 
 
 def lower_attention(graph: Graph) -> Graph:
@@ -83,7 +93,7 @@ def lower_embedding(graph: Graph, weights: CpuWeights) -> Graph:
         stem = str(table.name).removesuffix(".weight")
         n, k = codes.shape
         packed = initializer(inner, f"{stem}.packed", pack(codes))
-        attributes = {"kind": KINDS.index(codes.kind), "outputs": n, "inputs": k}
+        attributes = {"layout": LAYOUT, "kind": KINDS.index(codes.kind), "outputs": n, "inputs": k}
         put(
             node.outputs[0],
             node,

@@ -18,7 +18,17 @@ from specc.exporter.blocks import dequantize, quantize_blocks  # noqa: E402
 from specc.exporter.cpu_weights import CpuWeights, from_blocks  # noqa: E402
 from specc.exporter.gguf_codes import GgufCodes  # noqa: E402
 from specc.exporter.gguf_header import check_complete, read_header  # noqa: E402
-from specc.exporter.pack import KINDS, Codes, block_bytes, interleaved, pack, rows_of, unpack, unpacked  # noqa: E402
+from specc.exporter.pack import (  # noqa: E402
+    KINDS,
+    Codes,
+    group_bytes,
+    inputs_of,
+    interleaved,
+    pack,
+    rows_of,
+    unpack,
+    unpacked,
+)
 from specc.plan import Scheme  # noqa: E402
 
 
@@ -48,37 +58,42 @@ def same_array(a: np.ndarray | None, b: np.ndarray | None) -> bool:
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(KINDS), st.integers(1, 41), st.integers(1, 9), st.integers(0, 2**31))
 def test_unpack_undoes_pack(kind: str, n: int, blocks: int, seed: int) -> None:
-    """For any number of outputs, multiples of 8 or not."""
+    """For any number of outputs, multiples of 16 or not."""
     weight = some_codes(kind, n, 32 * blocks, seed)
     packed = pack(weight)
-    assert packed.dtype == np.uint8 and packed.shape == (-(-n // 8) * blocks * block_bytes(kind),)
+    assert packed.dtype == np.uint8 and packed.shape == (-(-n // 16) * group_bytes(kind, blocks),)
+    assert inputs_of(packed.size, kind, n) == 32 * blocks and packed.size % 64 == 0
     assert same(unpack(packed, kind, n, 32 * blocks), weight)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_byte_lies_where_the_kernels_look(kind: str) -> None:
-    """Input 21 of output 10, block 1: the place that runtime/ops/kernels.h states."""
-    weight = some_codes(kind, 16, 96, 4)
-    block = pack(weight).reshape(2, 3, -1)[1, 1]
-    head = 32 if kind == "w4m" else 16
-    assert block[:16].view(np.float16)[2].tobytes() == weight.scales[10, 1].tobytes()
+    """Input 21 of output 26, block 1 of 3: the place that runtime/ops/kernels.h states."""
+    weight = some_codes(kind, 32, 96, 4)
+    group = pack(weight).reshape(2, -1)[1]
+    head = 320 if kind == "w4m" else 32
+    codes = group[{"w4": 64 + 256, "w4m": 320 + 64, "w8": 64 + 512}[kind] :]
+    assert group[head : head + 32].view(np.float16)[10].tobytes() == weight.scales[26, 1].tobytes()
+    if kind == "w4m":
+        assert weight.minima is not None
+        assert group[head + 32 : head + 64].view(np.float16)[10].tobytes() == weight.minima[26, 1].tobytes()
     if kind == "w8":
-        assert block[head + 32 * 5 + 4 * 2 + 1].view(np.int8) == weight.codes[10, 32 + 21]
+        assert codes[64 * 5 + 4 * 10 + 1].view(np.int8) == weight.codes[26, 32 + 21]
     else:
-        assert block[head + 32 * 2 + 4 * 2 + 1] == weight.codes[10, 32 + 17] | weight.codes[10, 32 + 21] << 4
+        assert codes[64 * 2 + 4 * 10 + 1] == weight.codes[26, 32 + 17] | weight.codes[26, 32 + 21] << 4
 
 
 def test_filled_up_outputs_are_zero() -> None:
     """Outputs that the packing adds stand for weights of zero."""
     for kind in KINDS:
-        whole = unpack(pack(some_codes(kind, 3, 64)), kind, 8, 64)
+        whole = unpack(pack(some_codes(kind, 3, 64)), kind, 16, 64)
         assert not unpacked(whole)[3:].any()
 
 
 def test_wrong_sizes_are_refused() -> None:
     """Bytes that are no such weight, and inputs that are no multiple of 32."""
     packed = pack(some_codes("w4", 8, 64))
-    with pytest.raises(ValueError, match="288 bytes are no w8 weight of 8 outputs and 64 inputs"):
+    with pytest.raises(ValueError, match="576 bytes are no w8 weight of 8 outputs and 64 inputs"):
         unpack(packed, "w8", 8, 64)
     with pytest.raises(ValueError, match="48 inputs are no multiple of 32"):
         pack(Codes("w4", np.zeros((8, 48), np.uint8), np.zeros((8, 1), np.float16)))

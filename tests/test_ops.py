@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
-from specc.exporter.pack import KINDS, Codes, interleaved, pack, unpack, unpacked  # noqa: E402
+from specc.exporter.pack import KINDS, LAYOUT, Codes, interleaved, pack, unpack, unpacked  # noqa: E402
 from specc.runtime import library  # noqa: E402
 
 TYPES = {"f": TensorProto.FLOAT, "u": TensorProto.UINT8, "i": TensorProto.INT32, "l": TensorProto.INT64}
@@ -173,11 +173,8 @@ def product(
     feeds |= {"bias": rng.standard_normal(n).astype(np.float32)} if "bias" in around else {}
     feeds |= {"residual": rng.standard_normal((ROWS, n)).astype(np.float32)} if "residual" in around else {}
     outputs = 2 * n if gate else n
-    return (
-        "MatMul",
-        {"kind": KINDS.index(kind), "outputs": outputs, "kept": n, "gate": int(gate), "epsilon": 1e-5},
-        feeds,
-    )
+    attributes = {"layout": LAYOUT, "kind": KINDS.index(kind), "outputs": outputs, "kept": n, "gate": int(gate)}
+    return "MatMul", {**attributes, "epsilon": 1e-5}, feeds
 
 
 def first_rows(case: Case, rows: int) -> Case:
@@ -226,7 +223,7 @@ def test_product_is_exact_where_nothing_is_rounded(kind: str) -> None:
         codes.codes[:] = code
         x = np.where(rng.random((3, 1536)) < 0.5, -127, 127).astype(np.float32)
         x[0] = 127
-        attributes = {"kind": KINDS.index(kind), "outputs": 16, "kept": 16, "gate": 0, "epsilon": 0.0}
+        attributes = {"layout": LAYOUT, "kind": KINDS.index(kind), "outputs": 16, "kept": 16, "gate": 0, "epsilon": 0.0}
         case: Case = ("MatMul", attributes, {"x": x, "weights": pack(codes)})
         wanted = wanted_product(case)
         size = np.abs(x).astype(np.float64) @ np.abs(unpacked(codes)).T.astype(np.float64)
@@ -290,7 +287,7 @@ def test_embedding_reads_the_rows_of_a_product() -> None:
     for kind in KINDS:
         codes = some_codes(rng, kind, 259, 64)
         ids = np.array([[0, 258, 7, 8, 130]], np.int64)
-        attributes = {"kind": KINDS.index(kind), "outputs": 259, "inputs": 64}
+        attributes = {"layout": LAYOUT, "kind": KINDS.index(kind), "outputs": 259, "inputs": 64}
         got = run(("Embedding", attributes, {"ids": ids, "weights": pack(codes)}))[0]
         np.testing.assert_allclose(got, unpacked(codes)[ids], rtol=1e-6, atol=1e-7)
 
@@ -307,7 +304,7 @@ def test_wrong_products_are_refused() -> None:
     for message, arrays in {
         "x has 65 columns; a multiple of 32": {"x": floats((2, 65))},
         "288 bytes of weights for 16 outputs of 64 inputs; 576": {"weights": np.zeros(288, np.uint8)},
-        "576 bytes of weights for 16 outputs of 96 inputs; 864": {"x": floats((2, 96))},
+        "576 bytes of weights for 16 outputs of 96 inputs; 896": {"x": floats((2, 96))},
         "the norm has 63 values for 64": {"norm": floats(63)},
         "the bias has 17 values for 16": {"bias": floats(17)},
         "the residual has 640 values for 39 rows of 16": {"x": floats((39, 64))},
@@ -318,6 +315,7 @@ def test_wrong_products_are_refused() -> None:
         "attribute kind is 3; 0 to 2 is allowed": {"kind": 3},
         "attribute kept is 17; 1 to 16 is allowed": {"kept": 17},
         "a gate needs outputs in pairs of 8": {"gate": 1},
+        "packed in layout 1 and this library reads layout 2; build the bundle again": {"layout": 1},
     }.items():
         with pytest.raises(FAILS, match=message):
             run((case[0], {**case[1], **changed}, case[2]))
@@ -327,7 +325,7 @@ def test_wrong_products_are_refused() -> None:
 def test_an_id_out_of_range_is_refused(bad: int) -> None:
     """No row of another model's memory is read."""
     packed = pack(some_codes(np.random.default_rng(1), "w8", 16, 32))
-    attributes = {"kind": 2, "outputs": 16, "inputs": 32}
+    attributes = {"layout": LAYOUT, "kind": 2, "outputs": 16, "inputs": 32}
     with pytest.raises(FAILS, match=f"specc::Embedding: id {bad} is out of range; ids are 0 to 15"):
         run(("Embedding", attributes, {"ids": np.array([3, bad], np.int64), "weights": packed}))
 

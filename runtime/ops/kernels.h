@@ -1,12 +1,15 @@
 /* kernels.h - the arithmetic of specc's CPU operators. One row's numbers never depend on the other rows or on how many
  * there are, so that one row and K+1 rows agree bit for bit.
  *
- * Weights are packed for 8 outputs (a group) x 32 inputs (a block), groups outside, blocks inside:
- *   w4   f16 scale[8], u8[128]: byte 32 j + 4 n + c holds input 8 j + c of output n in its low nibble, 8 j + 4 + c in the high one;
- *        weight = scale * (nibble - 8)
- *   w4m  f16 scale[8], f16 minimum[8], u8[128]: weight = scale * nibble + minimum
- *   w8   f16 scale[8], s8[256]: byte 32 j + 4 n + c holds input 4 j + c of output n; weight = scale * byte
- * These are GGUF's Q4_0, Q4_1 and Q8_0 blocks in another order. A group is nb = inputs / 32 such blocks.
+ * Weights are packed for 16 outputs (a group) x 32 inputs (a block); a group is one run of memory that is read once from end to end:
+ * hardware reads such a run ahead by itself, and a second stream beside it (scales apart from codes) halved the speed.
+ *   w4   for every two blocks f16 scale[2][16], then their codes u8[2][256]: byte 64 j + 4 n + c holds input 8 j + c of output n in its
+ *        low nibble, 8 j + 4 + c in the high one; weight = scale * (nibble - 8)
+ *   w4m  for every block f16 scale[16], f16 minimum[16], codes as w4; weight = scale * nibble + minimum
+ *   w8   for every two blocks f16 scale[2][16], then codes s8[2][512]: byte 64 j + 4 n + c holds input 4 j + c of output n;
+ *        weight = scale * byte
+ * so that codes start at cache lines; an odd last block has a head of its own, half used.
+ * These are GGUF's Q4_0, Q4_1 and Q8_0 blocks in another order. A gated product has 8 gates and their 8 ups in each group.
  *
  * Activations are quantized by row and block: d = largest / 127, q = nearest even of x * (127 / largest). A block with a
  * value that is not finite has d = NaN, so the whole row becomes NaN; one below 1e-30 is all zeros.
@@ -19,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GROUP = 8, BLOCK = 32 };
+enum { GROUP = 16, BLOCK = 32, GATED = GROUP / 2, WEIGHT_LAYOUT = 2 };   /* the layout above; 1 was groups of 8 */
 enum weight_kind { WEIGHT_W4, WEIGHT_W4M, WEIGHT_W8, WEIGHT_KINDS };
 
 typedef struct activation {        /* one block of 32 inputs of one row */
@@ -28,12 +31,23 @@ typedef struct activation {        /* one block of 32 inputs of one row */
   int8_t q[32];
 } activation;
 
-static inline size_t block_bytes(enum weight_kind kind) { return kind == WEIGHT_W4 ? 144 : kind == WEIGHT_W4M ? 160 : 272; }
+static inline size_t code_bytes(enum weight_kind kind) { return kind == WEIGHT_W8 ? 512 : 256; }
+static inline size_t group_bytes(enum weight_kind kind, int nb) {
+  return 64 * (size_t)(kind == WEIGHT_W4M ? nb : (nb + 1) / 2) + code_bytes(kind) * (size_t)nb;
+}
+/* Scales of block b of a group, for w4m minima 32 bytes behind; its codes. */
+static inline const uint8_t *head_at(enum weight_kind kind, const uint8_t *group, int b) {
+  return group + (kind == WEIGHT_W4M ? group_bytes(kind, b) : group_bytes(kind, b & ~1) + 32 * (size_t)(b & 1));
+}
+static inline const uint8_t *codes_at(enum weight_kind kind, const uint8_t *group, int b) {
+  return group + group_bytes(kind, b + 1) - code_bytes(kind);
+}
 
 /* y[rows][GROUP] of one group; a [rows][lda] activations, nb blocks. rows >= 1. */
 typedef void (*dot_fn)(const uint8_t *group, const activation *a, size_t lda, int rows, int nb, float *y);
-/* The same for a group and the one behind it, y[2][rows][GROUP]: the same bits, for instructions that hold 16 outputs. */
-typedef dot_fn pair_fn;
+typedef void (*quantize_fn)(const float *x, int blocks, activation *a);      /* x [blocks][BLOCK] */
+/* y[rows][GATED] = gate * sigmoid(gate) * up of sums[rows][GROUP]. */
+typedef void (*gate_fn)(const float *sums, int rows, float *y);
 
 /* Attention over a span of keys, for up to QUERIES queries at once (how many share a call touches no bits). Stated order:
  *   score[i][s] = q_i . k_s: 8 lanes of fma over rising dimensions, joined ((0+1)+(2+3)) + ((4+5)+(6+7));
@@ -47,7 +61,8 @@ typedef void (*blend_fn)(const float *const *weight, int queries, const float *v
 typedef struct kernel_set {
   const char *name;                /* "scalar", "avx2", "avx512-vnni", "avx-vnni", "neon-dotprod" */
   dot_fn dot[WEIGHT_KINDS];
-  pair_fn pair[WEIGHT_KINDS];      /* NULL where two calls of dot are as good */
+  quantize_fn quantize;
+  gate_fn gate;
   scores_fn scores;                /* head_dim is a multiple of 8 everywhere */
   weigh_fn weigh;
   blend_fn blend;
@@ -58,9 +73,9 @@ const kernel_set *kernels_find(const char *name);   /* one variant by name, if t
 const kernel_set *kernels_best(void);        /* the fastest that this CPU runs and that agreed with the scalar one when it was tried */
 
 float half_to_float(uint16_t h);
-void quantize_rows(const float *x, int rows, int inputs, activation *a);    /* x [rows][inputs], a [rows][inputs / 32] */
+void kernels_quantize(const float *x, int blocks, activation *a);        /* the scalar steps, for variants without their own */
+void kernels_gate(const float *sums, int rows, float *y);
 void rms_norm(const float *x, const float *weight, int inputs, float epsilon, float *y);   /* one row */
-void gate_up(const float *gate, const float *up, int n, float *y);   /* y = gate * sigmoid(gate) * up */
 void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, int64_t row, float *y);   /* an embedding */
 float exp_stated(float x);                   /* x <= 0 */
 #endif

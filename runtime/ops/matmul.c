@@ -58,48 +58,52 @@ static void prepare_row(void *argument, size_t i) {
     rms_norm(x, p->norm, p->inputs, p->epsilon, normed);
     x = normed;
   }
-  quantize_rows(x, 1, p->inputs, j->a + i * (size_t)j->blocks);
+  p->kernels->quantize(x, j->blocks, j->a + i * (size_t)j->blocks);
 }
 
-/* Eight results of one row, from column `at`. */
-static void finish_group(const job *j, const float *sums, int row, int at) {
-  const product *p = j->p;
-  int n = p->kept - at < GROUP ? p->kept - at : GROUP;
-  size_t to = (size_t)row * (size_t)p->kept + (size_t)at;
-  float v[GROUP];
-  memcpy(v, sums, sizeof v);
-  if (p->bias) for (int i = 0; i < n; i++) v[i] += p->bias[at + i];
-  if (j->residual) for (int i = 0; i < n; i++) v[i] += j->residual[to + (size_t)i];
-  memcpy(j->y + to, v, (size_t)n * sizeof *v);
+/* n results of one row, from column `at`: bias and residual come on top. */
+static inline void finish(const job *j, const float *restrict sums, int n, int row, int at) {
+  size_t to = (size_t)row * (size_t)j->p->kept + (size_t)at;
+  float *restrict y = j->y + to;
+  const float *bias = j->p->bias ? j->p->bias + at : NULL, *residual = j->residual ? j->residual + to : NULL;
+  for (int i = 0; i < n; i++) {
+    float v = sums[i];
+    if (bias) v += bias[i];
+    if (residual) v += residual[i];
+    y[i] = v;
+  }
 }
 
-enum { TILE_ROWS = 32 };
+enum { TILE_ROWS = 32, PART_BYTES = 32768 };
 
-/* A pair of groups, for rows row .. row + rows - 1: sums [2][rows][GROUP]. */
-static void pair_sums(const job *j, const uint8_t *weights, size_t bytes, int groups, int row, int rows, float *sums) {
+/* Results of group g for `rows` rows from `row` on. Whole groups have a fixed length, so that a compiler unrolls them. */
+static void finish_group(const job *j, const float *sums, int rows, int row, int g) {
   const product *p = j->p;
-  const activation *a = j->a + (size_t)row * (size_t)j->blocks;
-  if (groups == 2 && rows > 2 && p->kernels->pair[p->kind]) {     /* one or two rows wait for memory, not for arithmetic */ p->kernels->pair[p->kind](weights, a, (size_t)j->blocks, rows, j->blocks, sums); return; }
-  for (int g = 0; g < groups; g++)
-    p->kernels->dot[p->kind](weights + bytes * (size_t)g, a, (size_t)j->blocks, rows, j->blocks, sums + g * rows * GROUP);
+  float gated[TILE_ROWS * GATED];
+  int at = p->gate ? g * GATED : g * GROUP, left = p->kept - at;
+  if (p->gate) {
+    p->kernels->gate(sums, rows, gated);
+    for (int i = 0; i < rows; i++) finish(j, gated + i * GATED, GATED, row + i, at);
+    return;
+  }
+  for (int i = 0; i < rows; i++) {
+    if (left >= GROUP) finish(j, sums + i * GROUP, GROUP, row + i, at);
+    else finish(j, sums + i * GROUP, left, row + i, at);
+  }
 }
 
 static void product_part(void *argument, size_t part) {
   job *j = argument;
   const product *p = j->p;
   int groups = p->outputs / GROUP, first = (int)part * j->groups_per_part, last = first + j->groups_per_part;
-  size_t bytes = block_bytes(p->kind) * (size_t)j->blocks;
-  float sums[2 * TILE_ROWS * GROUP], gated[TILE_ROWS * GROUP];
+  size_t bytes = group_bytes(p->kind, j->blocks), lda = (size_t)j->blocks;
+  float sums[TILE_ROWS * GROUP];
   last = last < groups ? last : groups;
-  for (int g = first; g < last; g += 2)
+  for (int g = first; g < last; g++)
     for (int row = 0; row < j->rows; row += TILE_ROWS) {
-      int rows = j->rows - row < TILE_ROWS ? j->rows - row : TILE_ROWS, n = last - g < 2 ? 1 : 2;
-      pair_sums(j, p->weights + bytes * (size_t)g, bytes, n, row, rows, sums);
-      if (p->gate) gate_up(sums, sums + rows * GROUP, rows * GROUP, gated);
-      for (int i = 0; i < rows; i++) {
-        if (p->gate) { finish_group(j, gated + i * GROUP, row + i, g / 2 * GROUP); continue; }
-        for (int s = 0; s < n; s++) finish_group(j, sums + (s * rows + i) * GROUP, row + i, (g + s) * GROUP);
-      }
+      int rows = j->rows - row < TILE_ROWS ? j->rows - row : TILE_ROWS;
+      p->kernels->dot[p->kind](p->weights + bytes * (size_t)g, j->a + (size_t)row * lda, lda, rows, j->blocks, sums);
+      finish_group(j, sums, rows, row, g);
     }
 }
 
@@ -111,9 +115,8 @@ bool matmul(const product *p, const float *x, int rows, const float *residual, f
   j.normed = p->norm ? scratch(1, (size_t)rows * (size_t)p->inputs * sizeof *j.normed) : NULL;
   if (!j.a || (p->norm && !j.normed)) return false;
   pool_run(rows < 8 ? NULL : threads, prepare_row, (size_t)rows, &j);
-  size_t group = block_bytes(p->kind) * (size_t)blocks * (size_t)(rows < 8 ? 1 : rows / 4);
-  int per_part = (int)(65536 / group) + 1;
-  j.groups_per_part = (per_part + 1) & ~1;
+  size_t work = group_bytes(p->kind, blocks) * (size_t)(rows < 8 ? 1 : rows / 4);
+  j.groups_per_part = (int)(PART_BYTES / work) + 1;
   pool_run(threads, product_part, (size_t)((p->outputs / GROUP + j.groups_per_part - 1) / j.groups_per_part), &j);
   return true;
 }

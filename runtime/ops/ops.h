@@ -17,13 +17,13 @@ void *scratch(int slot, size_t bytes);
 typedef struct product {
   const kernel_set *kernels;
   enum weight_kind kind;
-  const uint8_t *weights;          /* packed: outputs / 8 groups */
-  int inputs, outputs;             /* outputs is a multiple of 8 in the packing */
+  const uint8_t *weights;          /* packed: outputs / GROUP groups */
+  int inputs, outputs;             /* outputs is a multiple of GROUP in the packing */
   int kept;                        /* columns of y; at most outputs (gate: outputs / 2) */
   const float *norm;               /* [inputs] RMS norm of x first, or NULL */
   float epsilon;
   const float *bias;               /* [kept] or NULL */
-  bool gate;                       /* groups alternate gate and up; y is gate * sigmoid(gate) * up */
+  bool gate;                       /* 8 gates and their 8 ups in a group; y is gate * sigmoid(gate) * up */
 } product;
 /* residual [rows][kept] is added last, or NULL. Returns false where there is no memory. */
 bool matmul(const product *p, const float *x, int rows, const float *residual, float *y, const pool *threads);

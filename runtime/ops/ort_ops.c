@@ -1,8 +1,8 @@
 /* ort_ops.c - the operators of domain `specc` for ONNX Runtime: shapes and values are checked here, then ops.h does the work.
  *
  *   MatMul(x f32 [..., inputs], weights u8 [packed], norm f32 [inputs]?, bias f32 [kept]?, residual f32 [..., kept]?) -> y f32 [..., kept]
- *       attributes kind (0 w4, 1 w4m, 2 w8), outputs, kept, gate (0, 1), epsilon
- *   Embedding(ids i64 [...], weights u8 [packed]) -> y f32 [..., inputs]            attributes kind, inputs, outputs
+ *       attributes layout (WEIGHT_LAYOUT of kernels.h), kind (0 w4, 1 w4m, 2 w8), outputs, kept, gate (0, 1), epsilon
+ *   Embedding(ids i64 [...], weights u8 [packed]) -> y f32 [..., inputs]            attributes layout, kind, inputs, outputs
  *   Attention(qkv f32 [B, R, (heads + 2 kv_heads) head_dim], past_k f32 [B, kv_heads, capacity, head_dim], past_v, past_len i32 [B],
  *             position i64 [B, R], cos f32 [positions, rotary / 2], sin, bias f32 [B, R, capacity]?)
  *             -> y f32 [B, R, heads * head_dim], present_k, present_v (the very buffers of past_k and past_v, or copies)
@@ -87,7 +87,7 @@ static void run_parallel(void *self, void (*work)(void *, size_t), size_t n, voi
 }
 
 static int64_t packed_bytes(const kernel *k, int64_t outputs, int64_t inputs) {
-  return (outputs + GROUP - 1) / GROUP * (inputs / BLOCK) * (int64_t)block_bytes((enum weight_kind)k->kind);
+  return (outputs + GROUP - 1) / GROUP * (int64_t)group_bytes((enum weight_kind)k->kind, (int)(inputs / BLOCK));
 }
 
 /* ------------------------------------------------------------------ MatMul */
@@ -200,18 +200,25 @@ static OrtStatus *whole(const kernel *k, const OrtKernelInfo *info, const char *
   return NULL;
 }
 
-static OrtStatus *read_matmul(kernel *k, const OrtKernelInfo *info) {
+static OrtStatus *read_weights(kernel *k, const OrtKernelInfo *info) {
+  int64_t layout;
+  OrtStatus *missing = k->api.KernelInfoGetAttribute_int64(info, "layout", &layout);
+  if (missing) { k->api.ReleaseStatus(missing); layout = 1; }
+  NEED(layout == WEIGHT_LAYOUT, "specc: the weights are packed in layout %lld and this library reads layout %d; build the bundle again", (long long)layout, WEIGHT_LAYOUT);
   TRY(whole(k, info, "kind", 0, WEIGHT_KINDS - 1, &k->kind));
-  TRY(whole(k, info, "outputs", 1, 1 << 24, &k->outputs));
+  return whole(k, info, "outputs", 1, 1 << 24, &k->outputs);
+}
+
+static OrtStatus *read_matmul(kernel *k, const OrtKernelInfo *info) {
+  TRY(read_weights(k, info));
   TRY(whole(k, info, "kept", 1, k->outputs, &k->kept));
   TRY(whole(k, info, "gate", 0, 1, &k->gate));
-  NEED(!k->gate || (k->outputs % (2 * GROUP) == 0 && k->kept == k->outputs / 2), "specc::MatMul: a gate needs outputs in pairs of 8 and half of them kept");
+  NEED(!k->gate || (k->outputs % GROUP == 0 && k->kept == k->outputs / 2), "specc::MatMul: a gate needs outputs in pairs of 8 and half of them kept");
   return k->api.KernelInfoGetAttribute_float(info, "epsilon", &k->epsilon);
 }
 
 static OrtStatus *read_embedding(kernel *k, const OrtKernelInfo *info) {
-  TRY(whole(k, info, "kind", 0, WEIGHT_KINDS - 1, &k->kind));
-  TRY(whole(k, info, "outputs", 1, 1 << 24, &k->outputs));
+  TRY(read_weights(k, info));
   TRY(whole(k, info, "inputs", BLOCK, 1 << 24, &k->inputs));
   NEED(k->inputs % BLOCK == 0, "specc::Embedding: %lld columns; a multiple of %d is needed", (long long)k->inputs, BLOCK);
   return NULL;

@@ -18,23 +18,19 @@ float half_to_float(uint16_t h) {
   return f;
 }
 
-/* Largest magnitude of a block; NaN and infinity come out as not <= 3.4e38. */
-SPECC_CLONES static void largest_of_blocks(const float *x, int blocks, float *largest) {
-  for (int b = 0; b < blocks; b++) {
-    float lane[8] = {0}, top = 0;
-    int bad = 0;
-    for (int i = 0; i < BLOCK; i += 8)
-      for (int j = 0; j < 8; j++) {
-        float v = fabsf(x[b * BLOCK + i + j]);
-        bad |= !(v <= 3.4028235e38f);
-        lane[j] = v > lane[j] ? v : lane[j];
-      }
-    for (int j = 0; j < 8; j++) top = lane[j] > top ? lane[j] : top;
-    largest[b] = bad ? NAN : top;
+/* Largest magnitude of a block; NaN where a value is NaN or infinite. */
+static float largest_of_block(const float *x) {
+  float top = 0;
+  int bad = 0;
+  for (int i = 0; i < BLOCK; i++) {
+    float v = fabsf(x[i]);
+    bad |= !(v <= 3.4028235e38f);
+    top = v > top ? v : top;
   }
+  return bad ? NAN : top;
 }
 
-SPECC_CLONES static void quantize_block(const float *x, float inverse, int8_t *q, int32_t *sum) {
+static void quantize_block(const float *x, float inverse, int8_t *q, int32_t *sum) {
   const float shift = 12582912.0f;                            /* rounds to nearest even */
   int32_t total = 0;
   for (int i = 0; i < BLOCK; i++) {
@@ -48,21 +44,16 @@ SPECC_CLONES static void quantize_block(const float *x, float inverse, int8_t *q
   *sum = total;
 }
 
-void quantize_rows(const float *x, int rows, int inputs, activation *a) {
-  int blocks = inputs / BLOCK;
-  float largest[64];
-  for (int at = 0, n; at < rows * blocks; at += n) {
-    n = rows * blocks - at < 64 ? rows * blocks - at : 64;
-    largest_of_blocks(x + (size_t)at * BLOCK, n, largest);
-    for (int b = 0; b < n; b++) {
-      activation *o = a + at + b;
-      float top = largest[b];
-      bool tiny = top < 1e-30f, finite = top == top;
-      o->d = finite ? (tiny ? 0 : top / 127.0f) : NAN;
-      quantize_block(x + (size_t)(at + b) * BLOCK, finite && !tiny ? 127.0f / top : 0, o->q, &o->sum);
-      if (!finite || tiny) { memset(o->q, 0, sizeof o->q); o->sum = 0; }
-      o->d_sum = o->d * (float)o->sum;
-    }
+void kernels_quantize(const float *x, int blocks, activation *a) {
+  for (int b = 0; b < blocks; b++) {
+    activation *o = a + b;
+    float top = largest_of_block(x + (size_t)b * BLOCK);
+    bool tiny = top < 1e-30f, finite = top == top;
+    o->d = finite ? (tiny ? 0 : top / 127.0f) : NAN;
+    o->unused = 0;
+    quantize_block(x + (size_t)b * BLOCK, finite && !tiny ? 127.0f / top : 0, o->q, &o->sum);
+    if (!finite || tiny) { memset(o->q, 0, sizeof o->q); o->sum = 0; }
+    o->d_sum = o->d * (float)o->sum;
   }
 }
 
@@ -78,16 +69,17 @@ SPECC_CLONES void rms_norm(const float *x, const float *weight, int inputs, floa
   for (int i = 0; i < inputs; i++) y[i] = x[i] * scale * weight[i];
 }
 
-SPECC_CLONES void gate_up(const float *gate, const float *up, int n, float *y) {
-  for (int i = 0; i < n; i++) {
-    float g = gate[i], e = exp_float(-fabsf(g)), numerator = g >= 0 ? 1.0f : e;
-    y[i] = g * (numerator / (1.0f + e)) * up[i];
-  }
+void kernels_gate(const float *sums, int rows, float *y) {
+  for (int r = 0; r < rows; r++)
+    for (int i = 0; i < GATED; i++) {
+      float g = sums[r * GROUP + i], e = exp_float(-fabsf(g)), numerator = g >= 0 ? 1.0f : e;
+      y[r * GATED + i] = g * (numerator / (1.0f + e)) * sums[r * GROUP + GATED + i];
+    }
 }
 
 static int weight_at(enum weight_kind kind, const uint8_t *w, int output, int input) {
   int j = kind == WEIGHT_W8 ? input / 4 : input / 8, c = input % 4;
-  uint8_t byte = w[32 * j + 4 * output + c];
+  uint8_t byte = w[64 * j + 4 * output + c];
   if (kind == WEIGHT_W8) return (int8_t)byte;
   return input % 8 < 4 ? byte & 15 : byte >> 4;
 }
@@ -99,14 +91,13 @@ static float scale_at(const uint8_t *block, int i) {
 }
 
 void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, int64_t row, float *y) {
-  size_t size = block_bytes(kind);
   int nb = inputs / BLOCK, n = (int)(row % GROUP);
+  const uint8_t *group = packed + (size_t)(row / GROUP) * group_bytes(kind, nb);
   for (int b = 0; b < nb; b++) {
-    const uint8_t *block = packed + ((size_t)(row / GROUP) * (size_t)nb + (size_t)b) * size;
-    const uint8_t *w = block + (kind == WEIGHT_W4M ? 32 : 16);
-    float scale = scale_at(block, n), minimum = kind == WEIGHT_W4M ? scale_at(block, 8 + n) : 0;
+    const uint8_t *head = head_at(kind, group, b), *codes = codes_at(kind, group, b);
+    float scale = scale_at(head, n), minimum = kind == WEIGHT_W4M ? scale_at(head, GROUP + n) : 0;
     for (int i = 0; i < BLOCK; i++) {
-      int v = weight_at(kind, w, n, i) - (kind == WEIGHT_W4 ? 8 : 0);
+      int v = weight_at(kind, codes, n, i) - (kind == WEIGHT_W4 ? 8 : 0);
       y[b * BLOCK + i] = kind == WEIGHT_W4M ? __builtin_fmaf((float)v, scale, minimum) : (float)v * scale;
     }
   }
@@ -114,18 +105,17 @@ void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, in
 
 /* ------------------------------------------------------------------ the scalar dot, which defines the bits */
 static void dot_scalar(enum weight_kind kind, const uint8_t *group, const activation *a, size_t lda, int rows, int nb, float *y) {
-  size_t size = block_bytes(kind);
   memset(y, 0, (size_t)rows * GROUP * sizeof *y);
   for (int b = 0; b < nb; b++) {
-    const uint8_t *block = group + (size_t)b * size, *w = block + (kind == WEIGHT_W4M ? 32 : 16);
+    const uint8_t *head = head_at(kind, group, b), *codes = codes_at(kind, group, b);
     for (int m = 0; m < rows; m++) {
       const activation *x = a + (size_t)m * lda + b;
       for (int n = 0; n < GROUP; n++) {
         int32_t sum = kind == WEIGHT_W4 ? -8 * x->sum : 0;
-        for (int i = 0; i < BLOCK; i++) sum += weight_at(kind, w, n, i) * x->q[i];
+        for (int i = 0; i < BLOCK; i++) sum += weight_at(kind, codes, n, i) * x->q[i];
         float *out = y + m * GROUP + n;
-        *out = __builtin_fmaf((float)sum * x->d, scale_at(block, n), *out);
-        if (kind == WEIGHT_W4M) *out = __builtin_fmaf(x->d_sum, scale_at(block, 8 + n), *out);
+        *out = __builtin_fmaf((float)sum * x->d, scale_at(head, n), *out);
+        if (kind == WEIGHT_W4M) *out = __builtin_fmaf(x->d_sum, scale_at(head, GROUP + n), *out);
       }
     }
   }
@@ -164,4 +154,4 @@ static void blend_scalar(const float *const *weight, int queries, const float *v
       for (int d = 0; d < head_dim; d++) out[i][d] = __builtin_fmaf(weight[i][s], v[(size_t)s * (size_t)head_dim + (size_t)d], out[i][d]);
 }
 
-const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}, {NULL, NULL, NULL}, scores_scalar, weigh_scalar, blend_scalar};
+const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}, kernels_quantize, kernels_gate, scores_scalar, weigh_scalar, blend_scalar};

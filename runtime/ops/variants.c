@@ -45,24 +45,12 @@ const kernel_set *kernels_find(const char *name) {
   return NULL;
 }
 
-enum { NB = 5, ROWS = 7 };
-
-/* A group and itself reversed block by block, as a pair and one by one. */
-static bool pair_agrees(const kernel_set *k, enum weight_kind kind, const uint8_t *group, const activation *a) {
-  uint8_t both[2 * NB * 272];
-  size_t size = block_bytes(kind);
-  float want[2 * ROWS * GROUP], got[2 * ROWS * GROUP];
-  memcpy(both, group, size * NB);
-  for (int b = 0; b < NB; b++) memcpy(both + size * (size_t)(NB + b), group + size * (size_t)(NB - 1 - b), size);
-  for (int g = 0; g < 2; g++) kernels_scalar.dot[kind](both + size * (size_t)(NB * g), a, NB, ROWS, NB, want + g * ROWS * GROUP);
-  k->pair[kind](both, a, NB, ROWS, NB, got);
-  return !memcmp(want, got, sizeof want);
-}
+enum { NB = 5, ROWS = 11, MOST_BYTES = NB * 512 + 192 };
 
 /* Random groups, extreme ones among them, against the scalar dot. A variant that differs here is not used. */
 static bool agrees(const kernel_set *k) {
-  uint8_t group[NB * 272] = {0};
-  activation a[ROWS * NB];
+  uint8_t group[MOST_BYTES] = {0};
+  activation a[ROWS * NB], b[ROWS * NB];
   float x[ROWS * NB * BLOCK], want[ROWS * GROUP], got[ROWS * GROUP];
   for (uint32_t trial = 0; trial < 24; trial++) {
     uint32_t c[4] = {trial, 0, 0, 0}, r[4];
@@ -70,23 +58,27 @@ static bool agrees(const kernel_set *k) {
       c[1] = (uint32_t)i; specc_philox(1, c, r);
       x[i] = ((float)(int32_t)r[0] * 0x1p-31f) * (r[1] % 8 ? 1.0f : 1e3f);
     }
+    kernels_scalar.quantize(x, ROWS * NB, a);
+    k->quantize(x, ROWS * NB, b);
+    if (memcmp(a, b, sizeof a)) return false;
     for (int kind = 0; kind < WEIGHT_KINDS; kind++) {
       for (size_t i = 0; i < sizeof group; i++) {
         c[1] = (uint32_t)i; c[2] = 1; specc_philox(2, c, r);
         group[i] = (uint8_t)(trial % 4 == 1 ? 0xff : trial % 4 == 2 ? 0x80 : r[0]);
       }
-      for (int b = 0; b < NB; b++)
-        for (int i = 0; i < 16; i++) {
-          c[1] = (uint32_t)(b * 16 + i); c[2] = 2; specc_philox(3, c, r);
-          uint16_t half = (uint16_t)(r[0] & 0xbfff);             /* any sign, no infinity */
-          memcpy(group + (size_t)b * block_bytes((enum weight_kind)kind) + 2 * i, &half, kind == WEIGHT_W4M || i < 8 ? 2 : 0);
-        }
-      quantize_rows(x, ROWS, NB * BLOCK, a);
+      for (int i = 0; i < NB * (kind == WEIGHT_W4M ? 32 : 16); i++) {
+        int each = kind == WEIGHT_W4M ? 32 : 16;
+        c[1] = (uint32_t)i; c[2] = 2; specc_philox(3, c, r);
+        uint16_t half = (uint16_t)(r[0] & 0xbfff);               /* any sign, no infinity */
+        memcpy(group + (head_at((enum weight_kind)kind, group, i / each) - group) + 2 * (i % each), &half, sizeof half);
+      }
       kernels_scalar.dot[kind](group, a, NB, ROWS, NB, want);
       k->dot[kind](group, a, NB, ROWS, NB, got);
       if (memcmp(want, got, sizeof want)) return false;
-      if (k->pair[kind] && !pair_agrees(k, (enum weight_kind)kind, group, a)) return false;
     }
+    kernels_scalar.gate(x, ROWS, want);
+    k->gate(x, ROWS, got);
+    if (memcmp(want, got, ROWS * GATED * sizeof *want)) return false;
   }
   return true;
 }

@@ -18,12 +18,24 @@ static void *guarded(size_t n) {
   return p + whole - n / 4 * 4;
 }
 
+static void unguard(void *end, size_t n) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
+  munmap((uint8_t *)end + n / 4 * 4 - whole, whole + page);
+}
+
+/* NaN has many spellings; any of them is the same answer. */
+static bool same(const float *want, const float *got, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (memcmp(want + i, got + i, sizeof *want) && !(isnan(want[i]) && isnan(got[i]))) return false;
+  return true;
+}
+
 static void fill_group(uint8_t *group, enum weight_kind kind, int nb, int trial) {
-  for (size_t i = 0; i < block_bytes(kind) * (size_t)nb; i++) group[i] = (uint8_t)(trial % 5 == 1 ? 0xff : trial % 5 == 2 ? 0x80 : trial % 5 == 3 ? 0 : bits());
+  for (size_t i = 0; i < group_bytes(kind, nb); i++) group[i] = (uint8_t)(trial % 5 == 1 ? 0xff : trial % 5 == 2 ? 0x80 : trial % 5 == 3 ? 0 : bits());
   for (int b = 0; b < nb; b++)
-    for (int i = 0; i < (kind == WEIGHT_W4M ? 16 : 8); i++) {
+    for (int i = 0; i < (kind == WEIGHT_W4M ? 32 : 16); i++) {
       uint16_t half = (uint16_t)(trial % 7 == 3 ? bits() & 0x83ff : bits() & 0xbfff);   /* denormal halves too */
-      memcpy(group + block_bytes(kind) * (size_t)b + 2 * (size_t)i, &half, 2);
+      memcpy(group + (head_at(kind, group, b) - group) + 2 * i, &half, 2);
     }
 }
 
@@ -43,23 +55,23 @@ static void test_variants(void) {
     for (int trial = 0; trial < 300; trial++)
       for (int kind = 0; kind < WEIGHT_KINDS; kind++) {
         int nb = 1 + (int)(bits() % 24), rows = 1 + (int)(bits() % 40);
-        size_t size = block_bytes((enum weight_kind)kind) * (size_t)nb, values = (size_t)rows * GROUP;
-        uint8_t *group = malloc(2 * size);
-        float *x = malloc((size_t)(rows * nb * BLOCK) * sizeof *x), *want = malloc(2 * values * sizeof *want), *got = malloc(2 * values * sizeof *got);
-        activation *a = malloc((size_t)(rows * nb) * sizeof *a);
+        size_t size = group_bytes((enum weight_kind)kind, nb), values = (size_t)rows * GROUP, blocks = (size_t)(rows * nb);
+        uint8_t *group = guarded(size);
+        float *x = malloc(blocks * BLOCK * sizeof *x), *want = malloc(values * sizeof *want), *got = guarded(values * sizeof *got);
+        activation *a = malloc(blocks * sizeof *a), *b = guarded(blocks * sizeof *b);
         fill_group(group, (enum weight_kind)kind, nb, trial);
-        fill_group(group + size, (enum weight_kind)kind, nb, trial + 1);
         fill_rows(x, rows * nb * BLOCK, trial);
-        quantize_rows(x, rows, nb * BLOCK, a);
-        for (int g = 0; g < 2; g++) {
-          kernels_scalar.dot[kind](group + size * (size_t)g, a, (size_t)nb, rows, nb, want + values * (size_t)g);
-          k->dot[kind](group + size * (size_t)g, a, (size_t)nb, rows, nb, got + values * (size_t)g);
-        }
-        for (size_t i = 0; i < 2 * values; i++)      /* NaN has many spellings; any of them is the same answer */
-          EXPECT(!memcmp(want + i, got + i, 4) || (isnan(want[i]) && isnan(got[i])));
-        if (k->pair[kind]) k->pair[kind](group, a, (size_t)nb, rows, nb, got);
-        for (size_t i = 0; i < 2 * values; i++) EXPECT(!memcmp(want + i, got + i, 4) || (isnan(want[i]) && isnan(got[i])));
-        free(group); free(x); free(want); free(got); free(a);
+        kernels_scalar.quantize(x, (int)blocks, a);
+        k->quantize(x, (int)blocks, b);
+        for (size_t i = 0; i < blocks; i++) EXPECT(!memcmp(a + i, b + i, sizeof *a) || (isnan(a[i].d) && isnan(b[i].d) && !memcmp(a[i].q, b[i].q, sizeof a[i].q)));
+        kernels_scalar.dot[kind](group, a, (size_t)nb, rows, nb, want);
+        k->dot[kind](group, a, (size_t)nb, rows, nb, got);
+        EXPECT(same(want, got, values));
+        kernels_scalar.gate(x, rows * nb < 2 * rows ? rows * nb : 2 * rows, want);
+        k->gate(x, rows * nb < 2 * rows ? rows * nb : 2 * rows, got);
+        EXPECT(same(want, got, (size_t)rows * GATED));
+        unguard(group, size); unguard(got, values * sizeof *got); unguard(b, blocks * sizeof *b);
+        free(x); free(want); free(a);
       }
     tried++;
   }
@@ -100,13 +112,13 @@ static void test_attention_steps(void) {
 
 static void test_nan_rows(void) {
   enum { NB = 2, ROWS = 3 };
-  uint8_t group[NB * 160];
+  uint8_t *group = guarded(group_bytes(WEIGHT_W4M, NB));
   float x[ROWS * NB * BLOCK], y[ROWS * GROUP];
   activation a[ROWS * NB];
   fill_group(group, WEIGHT_W4M, NB, 0);
   fill_rows(x, ROWS * NB * BLOCK, 0);
   x[NB * BLOCK + 3] = INFINITY;
-  quantize_rows(x, ROWS, NB * BLOCK, a);
+  kernels_best()->quantize(x, ROWS * NB, a);
   kernels_best()->dot[WEIGHT_W4M](group, a, NB, ROWS, NB, y);
   for (int i = 0; i < GROUP; i++) EXPECT(!isnan(y[i]) && isnan(y[GROUP + i]) && !isnan(y[2 * GROUP + i]));
 }
@@ -114,9 +126,9 @@ static void test_nan_rows(void) {
 /* One row and many rows of a product with norm, gate and residual: the same bits. */
 static void test_product_rows(void) {
   enum { IN = 96, OUT = 64, ROWS = 40 };
-  size_t bytes = block_bytes(WEIGHT_W4M) * (OUT / GROUP) * (IN / BLOCK);
-  uint8_t *w = guarded(bytes);
-  for (int g = 0; g < OUT / GROUP; g++) fill_group(w + bytes / (OUT / GROUP) * (size_t)g, WEIGHT_W4M, IN / BLOCK, 0);
+  size_t bytes = group_bytes(WEIGHT_W4M, IN / BLOCK);
+  uint8_t *w = guarded(bytes * (OUT / GROUP));
+  for (size_t g = 0; g < OUT / GROUP; g++) fill_group(w + bytes * g, WEIGHT_W4M, IN / BLOCK, 0);
   float norm[IN], *x = guarded(ROWS * IN * 4), *r = guarded(ROWS * OUT * 2), *y = guarded(ROWS * OUT * 2), one[OUT / 2];
   for (int i = 0; i < IN; i++) norm[i] = value();
   fill_rows(x, ROWS * IN, 0);
