@@ -7,7 +7,8 @@ from typing import Any
 from specc.errors import InputError
 from specc.runtime._ffi import Library, ffi, text_of
 
-SCALARS = ("law_width", "threads", "k", "tv_mean", "tv_max", "draft_ms", "rows_compared", "calls", "law_hash")
+SCALARS = ("law_width", "threads", "k", "tv_mean", "tv_max", "draft_ms", "draft_call_ms",
+           "rows_compared", "calls", "law_hash")
 KINDS = ("none", "bounded", "bit-exact")
 
 
@@ -26,7 +27,8 @@ class Certificate:
     tv_max: float = 0.0
     max_abs_diff: tuple[float, ...] = ()       # logits, from the law width
     call_ms: tuple[float, ...] = ()            # median milliseconds
-    draft_ms: float = 0.0
+    draft_ms: float = 0.0                      # of a proposal of K tokens
+    draft_call_ms: float = 0.0                 # of one call of the draft's engine
     rows_compared: int = 0
     rows_different: tuple[int, ...] = ()
     calls: int = 0
@@ -64,7 +66,8 @@ def from_struct(library: Library, c: Any) -> Certificate:
         kind=KINDS[c.kind], law_width=c.law_width, widths=per_width(c.widths), width_class=per_width(c.width_class),
         threads=c.threads, k=c.k, reasons=reason_names(library, c.reasons), tv_mean=c.tv_mean, tv_max=c.tv_max,
         max_abs_diff=per_width(c.max_abs_diff), call_ms=per_width(c.call_ms), draft_ms=c.draft_ms,
-        rows_compared=c.rows_compared, rows_different=per_width(c.rows_different), calls=c.calls, law_hash=c.law_hash,
+        draft_call_ms=c.draft_call_ms, rows_compared=c.rows_compared, rows_different=per_width(c.rows_different),
+        calls=c.calls, law_hash=c.law_hash,
     )
 
 

@@ -27,6 +27,7 @@ class Table:
     order: int
     capacity: int
     widths: tuple[int, ...]                    # rising; the widest one is the prefill chunk
+    hidden: str = ""                           # "gives" hidden states, 1 at the row's id; "reads" a from them too
 
     def native(self, library: Library) -> Native:
         """specc_table_backend; the table is copied."""
@@ -41,6 +42,8 @@ class Table:
         widths, data = ffi.new("int32_t[]", self.widths), ffi.cast("float *", table.ctypes.data)
         library.check(library.c.specc_table_backend(
             data, n, table.shape[1], self.order, self.capacity, widths, len(self.widths), out))
+        if self.hidden:
+            library.check(library.c.specc_table_hidden(out, int(self.hidden == "reads")))
         return out, []
 
 

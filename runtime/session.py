@@ -16,7 +16,8 @@ from specc.runtime.request import int_pointer, request_from, to_struct, token_ar
 
 FINISH = (None, "stop", "length", "cancelled")
 Ids = Sequence[int] | npt.NDArray[Any]
-COUNTERS = ("target_calls", "draft_calls", "prefill_calls", "rounds", "rounds_proposing", "proposed", "accepted",
+COUNTERS = ("target_calls", "draft_calls", "prefill_calls", "rounds", "rounds_proposing", "rounds_paused",
+            "proposed", "accepted",
             "emitted", "seconds", "target_seconds", "draft_seconds", "prefill_seconds", "target_length", "draft_length")
 
 

@@ -140,6 +140,7 @@ static void put_measured(FILE *out, const specc_certificate *c) {
   put_doubles(out, "max_abs_diff", c->max_abs_diff, c->n_widths);
   put_doubles(out, "call_ms", c->call_ms, c->n_widths);
   put_double(out, "draft_ms", c->draft_ms);
+  put_double(out, "draft_call_ms", c->draft_call_ms);
   fprintf(out, " \"calls\": %lld,\n", (long long)c->calls);
 }
 
@@ -368,6 +369,7 @@ static bool read_measured(const json *root, const specc_backend *engine, specc_c
          get_double(json_get(root, "tv_max"), &c->tv_max) && json_int(json_get(root, "rows_compared"), 0, INT64_MAX, &c->rows_compared) &&
          get_counts(root, "rows_different", c->rows_different, n) && get_doubles(root, "max_abs_diff", c->max_abs_diff, n) &&
          get_doubles(root, "call_ms", c->call_ms, n) && get_double(json_get(root, "draft_ms"), &c->draft_ms) &&
+         (!json_get(root, "draft_call_ms") || get_double(json_get(root, "draft_call_ms"), &c->draft_call_ms)) &&
          json_int(json_get(root, "calls"), 0, INT64_MAX, &c->calls);
 }
 

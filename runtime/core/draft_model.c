@@ -1,6 +1,7 @@
-/* draft_model.c - a draft graph with a cache of its own: feeds what is missing, then draws and feeds token by token.
+/* draft_model.c - a draft graph with a cache of its own: feeds the tokens that its cache lacks, then draws the next one.
  * One rollback rule: commit lowers the length. After full acceptance the last proposed token was never fed; the next
- * proposal feeds it together with the current one. */
+ * proposal feeds it together with the current one, as it feeds tokens that another stage proposed. */
+#include "drafting.h"
 #include "session.h"
 
 typedef struct draft_state {
@@ -33,15 +34,9 @@ static int draft_commit(void *state, int32_t n_keep) {
   return SPECC_OK;
 }
 
-static int32_t width_for(const specc_backend *e, int32_t rows) {
-  for (int32_t i = 0; i < e->n_widths; i++)
-    if (e->widths[i] >= rows) return e->widths[i];
-  return e->widths[e->n_widths - 1];
-}
-
 /* Feeds `real` tokens at the end of the cache in one call; *last is the logits of the last one. */
 static int feed(draft_state *d, const int32_t *tokens, int32_t real, const float **last) {
-  int32_t rows = width_for(d->engine, real), widest = d->engine->widths[d->engine->n_widths - 1];
+  int32_t rows = draft_width(d->engine, real), widest = d->engine->widths[d->engine->n_widths - 1];
   for (int32_t i = 0; i < rows; i++) {
     d->io.input_ids[i] = tokens[i < real ? i : real - 1];
     d->io.position[i] = d->length + (i < real ? i : real - 1);
@@ -56,53 +51,39 @@ static int feed(draft_state *d, const int32_t *tokens, int32_t real, const float
   return SPECC_OK;
 }
 
-/* Feeds committed tokens up to and with the current one; *logits decide the first node. */
-static int catch_up(draft_state *d, const specc_draft_context *c, specc_proposal *out, const float **logits) {
+/* Feeds everything up to and with token n - 1; *logits decide token n. */
+static int catch_up(draft_state *d, const specc_draft_context *c, int32_t n, specc_proposal *out, const float **logits) {
   int32_t widest = d->engine->widths[d->engine->n_widths - 1];
-  while (c->n_tokens - d->length > widest) {
+  while (n - d->length > widest) {
     if (session_cancelled(c->sampler->session)) return SPECC_OK;
     int code = feed(d, c->tokens + d->length, widest, NULL);
     if (code) return code;
     out->calls++;
   }
   out->calls++;
-  return feed(d, c->tokens + d->length, c->n_tokens - d->length, logits);
+  return feed(d, c->tokens + d->length, n - d->length, logits);
 }
 
-static int draft_propose(void *state, const specc_draft_context *c, specc_proposal *out) {
+static int draft_next_node(void *state, const specc_draft_context *c, int32_t depth, specc_proposal *out) {
   draft_state *d = state;
   const float *logits = NULL;
   int32_t widest = d->engine->widths[d->engine->n_widths - 1];
-  out->n = 0;
-  out->length = d->length;
-  if (c->n_tokens + c->k + widest > d->engine->capacity) return SPECC_OK;     /* a shorter draft context: plain from here */
-  int code = catch_up(d, c, out, &logits);
-  for (int32_t i = 0; !code && logits && i < c->k && !session_cancelled(c->sampler->session); i++) {
-    out->q[i] = c->q[i];
-    out->parent[i] = i - 1;
-    if ((code = specc_draft_draw(c->sampler, logits, d->engine->vocab, i, c->q[i], &out->token[i]))) break;
-    if (SPECC_FAULT(drop_low_q) && out->q[i][out->token[i]] < 0.3) break;
-    out->n = i + 1;
-    if (i + 1 == c->k) break;
-    code = feed(d, &out->token[i], 1, &logits);
-    out->calls++;
-  }
-  return code;
+  if (out->length < 0) out->length = d->length;
+  if (c->n_tokens + c->k + widest > d->engine->capacity || session_cancelled(c->sampler->session)) return SPECC_OK;   /* a shorter draft context */
+  if (!specc_draft_pays(c->sampler, depth, SOURCE_HEAD_UNSEEN + (depth < 7 ? depth : 7), 1)) return SPECC_OK;
+  int code = catch_up(d, c, c->n_tokens + depth, out, &logits);
+  return code || !logits ? code : draft_sampled(c, depth, logits, d->engine->vocab, NULL, 0, out);
 }
 
-static void draft_release(void *self) {
-  specc_backend *engine = self;
-  if (engine->release) engine->release(engine->self);
-  free(engine);
-}
+static int draft_propose(void *state, const specc_draft_context *c, specc_proposal *out) { return draft_chain(draft_next_node, state, c, out); }
+
+static void draft_release(void *self) { draft_engine_free(self); }
 
 int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter) {
-  if (!engine || !drafter || !engine->open || !engine->run || !engine->close || engine->n_widths < 1 || engine->n_widths > SPECC_MAX_WIDTHS)
-    return specc_error(SPECC_E_ARGUMENT, "a model drafter needs an engine with open, run, close and 1 to 24 widths");
-  specc_backend *own = malloc(sizeof *own);
-  if (!own) return specc_error(SPECC_E_MEMORY, "no memory for a drafter");
-  *own = *engine;
+  if (!drafter) return specc_error(SPECC_E_ARGUMENT, "a model drafter needs a place to stand in");
+  specc_backend *own = draft_engine(engine, "model");
+  if (!own) return engine && engine->open ? SPECC_E_MEMORY : SPECC_E_ARGUMENT;
   *drafter = (specc_drafter){.name = "model", .self = own, .open = draft_open, .propose = draft_propose, .commit = draft_commit,
-                             .close = draft_close, .release = draft_release};
+                             .close = draft_close, .release = draft_release, .next = draft_next_node};
   return SPECC_OK;
 }

@@ -101,7 +101,9 @@ static int table_next(void *state, const specc_draft_context *c, int32_t depth, 
   int32_t n = c->n_tokens + depth;
   for (int32_t i = 0; i < t->n_orders; i++) {
     const slot *s = t->orders[i].length <= n ? find(t, &t->orders[i], c->tokens + n - t->orders[i].length) : NULL;
-    if (s) return draft_one_hot(c, depth, s->next, out);
+    if (!s) continue;
+    int32_t source = SOURCE_TABLE + 4 * (s->count >= 4) + (s->count == s->total ? 3 : 4 * s->count / s->total);
+    return specc_draft_pays(c->sampler, depth, source, 0) ? draft_one_hot(c, depth, s->next, out) : SPECC_OK;
   }
   return SPECC_OK;
 }

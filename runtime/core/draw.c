@@ -1,4 +1,5 @@
 /* draw.c - what a drafter may ask of the session: shape a row, draw from it, put a token. Once drawn, judged. */
+#include "drafting.h"
 #include "session.h"
 
 static int check_depth(const specc_sampler *sampler, int32_t depth, const char *what) {
@@ -66,6 +67,12 @@ int specc_draft_put(specc_sampler *sampler, int32_t depth, int32_t token) {
   return SPECC_OK;
 }
 
+int specc_draft_pays(specc_sampler *sampler, int32_t depth, int32_t source, int32_t calls) {
+  if (!sampler || depth < 0 || depth >= SPECC_MAX_K || source < 0 || source >= SOURCES) return 0;
+  specc_session *s = (specc_session *)sampler->session;
+  return control_pays(&s->control, depth, source, calls);
+}
+
 #ifdef SPECC_CONTROLS
 /* q as a drafter would report it that shapes it otherwise than its draw (R02). */
 static int report_other_q(specc_session *s, const row *r, double *q) {
@@ -74,17 +81,17 @@ static int report_other_q(specc_session *s, const row *r, double *q) {
   if (SPECC_FAULT(q_temperature)) wrong.temperature *= 2;
   return SPECC_FAULT(q_other_options) || SPECC_FAULT(q_temperature) ? distribution(&s->work, &wrong, r, q) : SPECC_OK;
 }
+
+int draft_report(specc_sampler *sampler, const float *logits, int32_t n_logits, const specc_draft_map *map, int32_t depth, double *q) {
+  specc_session *s = (specc_session *)sampler->session;
+  row r = session_row(s, logits, n_logits, depth);
+  r.map = map;
+  return report_other_q(s, &r, q);
+}
 #endif
 
 int specc_draft_draw(specc_sampler *sampler, const float *logits, int32_t n_logits, int32_t depth, double *q, int32_t *token) {
   int code = specc_draft_shape(sampler, logits, n_logits, NULL, depth, q, NULL);
   if (!code) code = specc_draft_pick(sampler, NULL, depth, q, token);
-#ifdef SPECC_CONTROLS
-  if (!code) {
-    specc_session *s = (specc_session *)sampler->session;
-    row r = session_row(s, logits, n_logits, depth);
-    code = report_other_q(s, &r, q);
-  }
-#endif
-  return code;
+  return code ? code : draft_report(sampler, logits, n_logits, NULL, depth, q);
 }

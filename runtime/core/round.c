@@ -42,10 +42,13 @@ static int check_proposal(const specc_session *s, const specc_proposal *d, int32
 int session_propose(specc_session *s) {
   specc_proposal *d = &s->proposal;
   int32_t k = s->k ? lookahead(s) : 0;
+  bool paused = k && control_paused(&s->control);
   d->n = d->calls = 0;
   d->length = -1;
   memset(d->map, 0, sizeof d->map);
-  if (k < 1) return SPECC_OK;
+  s->stats.rounds_paused += paused;
+  if (k < 1 || paused) return SPECC_OK;
+  control_round(&s->control, k);
   double begin = specc_now();
   specc_draft_context context = {s->tokens, s->n_tokens, s->n_prompt, k, s->model->n_ids, s->request.rule,
                                  s->noise.seed, s->noise.sample, 0, &s->sampler, {0}, s->hidden, s->model->drafter.hidden, 0};
@@ -140,6 +143,7 @@ int session_verify(specc_session *s) {
   s->stats.rounds++;
   s->stats.proposed += n;
   s->stats.accepted += s->n_emitted - 1;
+  control_judged(&s->control, &s->request, &s->proposal, s->n_emitted - 1);
   if (n) {
     s->stats.rounds_proposing++;
     s->stats.accepted_length[s->n_emitted - 1 <= SPECC_MAX_K ? s->n_emitted - 1 : SPECC_MAX_K]++;

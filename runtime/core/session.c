@@ -53,6 +53,7 @@ static int start(specc_session *s, const specc_request *r, const int32_t *ids, i
   bool lost = s->stats.reasons & SPECC_R_DRAFT_ERROR;          /* the drafter was left out: its cache holds what it likes */
   int code = session_request(s, r, ids, n);
   if (code) return code;
+  control_begin(&s->control, s->model);
   int32_t keep = shared_prefix(s, ids, n);
   s->length = SPECC_FAULT(stale_entries) ? (s->length < n - 1 ? s->length : n - 1) : keep;
   memmove(s->tokens, ids, (size_t)n * sizeof *ids);

@@ -1,6 +1,7 @@
 /* session.h - the state of one generation: every buffer laid out by specc_session_create, integers that move after that. */
 #ifndef SPECC_SESSION_H
 #define SPECC_SESSION_H
+#include "control.h"
 #include "internal.h"
 #include "sampling.h"
 
@@ -33,6 +34,7 @@ struct specc_session {
   int32_t *bias_ids;               /* [n_ids] */
   double *bias_values;             /* [n_ids] */
   int32_t k;                       /* tokens to propose, 0: off */
+  control control;                 /* what proposals cost and brought in this generation */
 
   int32_t *tokens;                 /* [context + K + 2] prompt, output, and behind n_tokens the round's proposal */
   int32_t n_tokens, n_prompt;

@@ -162,6 +162,11 @@ typedef struct specc_backend {
  * shows. table: [n^order][vocab] f32, copied. n = number of ids the table knows, n <= vocab. */
 SPECC_API int specc_table_backend(const float *table, int32_t n, int32_t vocab, int32_t order, int32_t capacity,
                                   const int32_t *widths, int32_t n_widths, specc_backend *backend);
+/* Gives a table engine an output `hidden` [n]: 1 at the row's own id. reads 1: it reads such rows too, as a feature head does,
+ * and takes its token a from there instead of from the cache (order 2). */
+SPECC_API int specc_table_hidden(specc_backend *table, int32_t reads);
+/* Parallel heads as tables: row h of a call is table[h * n + id of the hidden state]. table: [heads * n][vocab] f32, copied. */
+SPECC_API int specc_table_heads(const float *table, int32_t n, int32_t vocab, int32_t heads, specc_backend *backend);
 
 /* ONNX Runtime, loaded at run time. model: path of an ONNX file with specc's graph signature; library: path of
  * libonnxruntime, NULL for the loader's own search; threads: intra-op threads, 0 for the number of cores.
@@ -300,11 +305,32 @@ SPECC_API int specc_draft_shape(specc_sampler *sampler, const float *logits, int
 SPECC_API int specc_draft_pick(specc_sampler *sampler, const specc_draft_map *map, int32_t depth, const double *q, int32_t *token);
 SPECC_API int specc_draft_put(specc_sampler *sampler, int32_t depth, int32_t token);   /* node `depth` is one-hot at token */
 
+/* 1 if node `depth` from this source (0 to 63, the drafter's own grouping; those of our drafters are in core/control.h) is
+ * worth its row and `calls` more calls of the draft's engine, by the certificate's costs and by what was accepted from the
+ * source in committed text; 0: leave it. Ask before drawing; a node that is then proposed counts for its source. */
+SPECC_API int specc_draft_pays(specc_sampler *sampler, int32_t depth, int32_t source, int32_t calls);
+
 SPECC_API int specc_ngram_drafter(int32_t min_match, int32_t max_match, specc_drafter *drafter);   /* prompt lookup, one-hot q */
 /* Lookup in a static n-gram table of the target's own answers (the format is told in core/draft_table.c), one-hot q.
  * n_ids: of the tokenizer, as the table says too; min_count: how often the context must have been seen. Maps the file. */
 SPECC_API int specc_table_drafter(const char *path, int32_t n_ids, int32_t min_count, specc_drafter *drafter);
 SPECC_API int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter);   /* own cache; copies *engine and frees it */
+
+typedef struct specc_head_options {  /* a trained head over the target's hidden states */
+  const specc_backend *engine;     /* copied; freed with the drafter */
+  const specc_draft_map *map;      /* its reduced vocabulary, NULL for none; freed with the drafter */
+  double stop;                     /* [0, 1): no node whose q has a smaller largest probability; 0 off */
+  int32_t hidden;                  /* columns of the target's hidden states */
+  int32_t reserved;
+} specc_head_options;
+/* A decoder layer over (token, the target's hidden state of the position before it), its own cache (EAGLE: Li et al. 2024).
+ * Its engine reads io.hidden_in and gives io.hidden, the feature that its own next step reads. */
+SPECC_API int specc_feature_drafter(const specc_head_options *options, specc_drafter *drafter);
+/* Parallel heads over one hidden state, drafted as a chain (Medusa: Cai et al. 2024). Its engine has one width, the number
+ * of heads, reads one row of io.hidden_in and gives a row of logits for each head. */
+SPECC_API int specc_medusa_drafter(const specc_head_options *options, specc_drafter *drafter);
+/* A chain of 1 to 8 drafters, asked in order at each depth; the first that answers proposes the node. Copies and frees them. */
+SPECC_API int specc_staged_drafter(const specc_drafter *stages, int32_t n_stages, specc_drafter *drafter);
 
 /* ------------------------------------------------------------------ certificates
  * Reasons why speculation is off, as bits. */
@@ -336,6 +362,7 @@ typedef struct specc_certificate {
   double max_abs_diff[24];         /* largest logit difference of a width from the law width */
   double call_ms[24];              /* median milliseconds of a call */
   double draft_ms;                 /* median milliseconds of one proposal of K tokens; 0 until the gate has measured it */
+  double draft_call_ms;            /* of one call of the draft's engine; 0 without one, or not measured */
   int64_t rows_compared;
   int64_t rows_different[24];      /* rows of a width that differ from the law width */
   int64_t calls;
@@ -433,6 +460,7 @@ typedef struct specc_stats {
   int32_t draft_length;                              /* draft cache entries before the last proposal, -1 without such a cache */
   int32_t finished;                                  /* enum specc_finish */
   int32_t reserved;
+  int64_t rounds_paused;           /* rounds that proposed nothing because proposals had not paid */
 } specc_stats;
 
 SPECC_API int specc_session_create(specc_model *model, specc_session **session);
