@@ -60,39 +60,46 @@ def rules_sha256(tokens: Tokens) -> dict[str, str]:
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in parts.items()}
 
 
-def compare_tokenizers(target: Tokens, draft: Tokens) -> tuple[str, ...]:
+def compare_tokenizers(
+    target: Tokens, draft: Tokens, names: tuple[str, str] = ("the target", "the draft")
+) -> tuple[str, ...]:
     """Notes on harmless differences; raises InputError naming the first id or rule in which two tokenizers differ.
 
     Harmless are special tokens that only one of them has: the other never writes them. Merges count, since the same
     words would be cut otherwise.
     """
-    check_ids(target, draft)
-    check_rules(target, draft)
-    return tuple(extra_notes(target, draft, "draft") + extra_notes(draft, target, "target"))
+    check_ids(target, draft, names)
+    check_rules(target, draft, names)
+    return tuple(extra_notes(target, draft, names[1]) + extra_notes(draft, target, names[0]))
 
 
-def check_ids(target: Tokens, draft: Tokens) -> None:
+def check_ids(target: Tokens, draft: Tokens, names: tuple[str, str]) -> None:
     """Every id that both know must be the same token, and ids of one alone must be special."""
     for i in sorted(target.by_id.keys() | draft.by_id.keys()):
         ours, theirs = target.by_id.get(i), draft.by_id.get(i)
         if ours == theirs or (theirs is None and i in target.special) or (ours is None and i in draft.special):
             continue
         raise InputError(
-            f"Target and draft have different tokenizers: id {i} is {ours!r} in the target, {theirs!r} in the draft; "
-            "use a draft that was trained with the target's tokenizer."
+            f"{named(names)} have different tokenizers: id {i} is {ours!r} in {names[0]}, {theirs!r} in {names[1]}; "
+            "take models that were trained with one tokenizer."
         )
 
 
-def check_rules(target: Tokens, draft: Tokens) -> None:
+def check_rules(target: Tokens, draft: Tokens, names: tuple[str, str]) -> None:
     """Normalizer, pre-tokenizer, decoder and merges must be equal."""
     pairs = [(name, target.json.get(name), draft.json.get(name)) for name in RULES]
     pairs.append(("merges", merges(target), merges(draft)))
     for name, ours, theirs in pairs:
         if ours != theirs:
             raise InputError(
-                f"Target and draft have different tokenizers: the {name.replace('_', '-')} is not the same "
-                "although the ids are; use a draft that was trained with the target's tokenizer."
+                f"{named(names)} have different tokenizers: the {name.replace('_', '-')} is not the same "
+                "although the ids are; take models that were trained with one tokenizer."
             )
+
+
+def named(names: tuple[str, str]) -> str:
+    """Both names at the head of a sentence."""
+    return f"{names[0][0].upper()}{names[0][1:]} and {names[1]}"
 
 
 def merges(tokens: Tokens) -> list[tuple[str, ...]]:
@@ -104,7 +111,7 @@ def merges(tokens: Tokens) -> list[tuple[str, ...]]:
 def extra_notes(a: Tokens, b: Tokens, name: str) -> list[str]:
     """One note per special token that only `b` has."""
     return [
-        f"id {i} {token!r} is a special token of the {name} only" for i, token in b.by_id.items() if i not in a.by_id
+        f"id {i} {token!r} is a special token of {name} only" for i, token in b.by_id.items() if i not in a.by_id
     ]
 
 

@@ -26,7 +26,7 @@ static int call_rows(specc_session *s, const int32_t *ids, int32_t n, int32_t pa
     s->io.logit_rows[i] = i;
   }
   *s->io.past_len = past;
-  int code = m->target.run(s->cache, width, logits ? n : 1);
+  int code = m->target.run(s->cache, width, logits ? width : 1);
   s->length = code ? past : past + n;
   if (code) return code;
   for (int32_t i = 0; i < n; i++) s->tokens[past + i] = -1;    /* no prompt shares these places: they may be of another width class */

@@ -13,7 +13,7 @@ import click
 from specc import __version__
 from specc.errors import SpeccError
 
-VERBS = ("build", "finalize", "plan", "gate", "run", "inspect", "bench", "doctor", "targets", "recipes")
+VERBS = ("build", "finalize", "plan", "gate", "diff", "run", "bench", "inspect", "doctor", "targets", "recipes")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -194,6 +194,38 @@ def judge_rows(judge: str, checks: Sequence[Mapping[str, Any]]) -> list[tuple[st
     return rows
 
 
+def diffed(found: Mapping[str, Any]) -> None:
+    """What differs between two models, and each limit."""
+    kl, tv, top1, text = found["kl"], found["tv"], found["top1"], found["perplexity"]
+    equal = f"{found['same_bits']} of {found['rows']} rows equal"
+    law = "the same, bit for bit" if found["same_law"] else f"different, {equal}"
+    size, speed = found["size"], found["speed"]
+    rows = [
+        ("law", law),
+        ("KL(A || B)", spread(kl["a_b"])),
+        ("KL(B || A)", spread(kl["b_a"])),
+        ("total variation", spread(tv)),
+        ("same most probable token", f"{top1['agreement']:.4f}, {top1['flips']} of {found['rows']} differ"),
+        ("perplexity", f"{text['a']:.5g} and {text['b']:.5g}, ratio {text['ratio']:.5f}"),
+        ("target's size", f"{megabytes(size['a']['target'])} and {megabytes(size['b']['target'])}"),
+        ("a plain token", f"{speed['a_ms']:.3g} and {speed['b_ms']:.3g} ms, in turn" if speed else "not compared"),
+        ("text", f"{found['text']['origin']}, {found['text']['tokens']} tokens"),
+    ]
+    table(f"A {found['a']['name']}, B {found['b']['name']}", ("what", "A and B"), rows)
+    flips = [(e["context"], f"{e['a']!r} {e['p_a'][0]:.3f}, {e['p_b'][0]:.3f}", f"{e['b']!r} {e['p_a'][1]:.3f}, "
+              f"{e['p_b'][1]:.3f}") for e in found["examples"]]  # fmt: skip
+    if flips:
+        table("most decided flips: a token with its probability in A and in B", ("behind", "A says", "B says"), flips)
+    limits = [(c["name"], short(c["value"]), short(c["limit"]), verdict_of(c["passed"])) for c in found["checks"]]
+    if limits:
+        table(f"diff: {found['verdict']}", ("check", "value", "limit", "verdict"), limits)
+
+
+def spread(found: Mapping[str, float]) -> str:
+    """A mean with its interval and the largest."""
+    return f"mean {found['mean']:.4g} ({found['low']:.4g} to {found['high']:.4g}, 95 %), largest {found['max']:.4g}"
+
+
 def replayed(report: Mapping[str, Any]) -> None:
     """The verdict of a replay, its first difference, and what else is worth knowing."""
     found = report["difference"]
