@@ -30,6 +30,7 @@ def head_reference(head: FeatureHead | MedusaHead, plan: EnginePlan) -> HeadRefe
     """Logits of the module on random features, from a generator of its own."""
     draws = torch.Generator().manual_seed(5)
     weight = head.lm_head.weight if isinstance(head, MedusaHead) else head.parts["norm"].weight
+    assert isinstance(weight, torch.Tensor)
     hidden = torch.randn(1 if isinstance(head, MedusaHead) else ROWS, weight.shape[-1], generator=draws)
     with torch.no_grad():
         if isinstance(head, MedusaHead):

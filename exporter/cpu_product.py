@@ -48,8 +48,10 @@ def specc_product(graph: ir.Graph, x: ir.Value, codes: Codes, weight: str, name:
     n = codes.shape[0]
     packed = initializer(graph, f"{weight}.packed", pack(codes))
     kept = n // 2 if gate else n
-    attributes = {"layout": LAYOUT, "kind": KINDS.index(codes.kind), "outputs": n, "kept": kept, "gate": int(gate)}
-    attributes["epsilon"] = 0.0
+    attributes = {
+        "layout": LAYOUT, "kind": KINDS.index(codes.kind), "outputs": n, "kept": kept, "gate": int(gate),
+        "epsilon": 0.0,
+    }  # fmt: skip
     return ir.node("MatMul", [x, packed, None, None, None], attributes=attributes, domain=SPECC, name=name)
 
 

@@ -1,8 +1,8 @@
 """Trained heads as modules: built beside a target, saved to and loaded from one safetensors file.
 
-`feature`: fc([embedding of a token; feature before it]) -> one decoder layer of the target's own kind -> norm; the result
-is the next feature, in the space of the target's final normalised hidden states, and the target's own output rows of the
-draft vocabulary read tokens from it. `medusa`: k residual blocks over one hidden state, then the same rows.
+`feature`: fc([embedding of a token; feature before it]) -> one decoder layer of the target's own kind -> norm; the
+result is the next feature, in the space of the target's final normalised hidden states, and the target's own output
+rows of the draft vocabulary read tokens from it. `medusa`: k residual blocks over one hidden state, then the same rows.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from specc.runtime.request import Options, Request
 from specc.runtime.session import Decision, Event, Result, Session
 
 __all__ = [
-    "Backend", "Certificate", "Decision", "DraftContext", "Drafter", "Event", "Gpu", "HeadDraft", "Info", "Io", "Library",
-    "Model", "ModelDraft", "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "Staged",
+    "Backend", "Certificate", "Decision", "DraftContext", "Drafter", "Event", "Gpu", "HeadDraft", "Info", "Io",
+    "Library", "Model", "ModelDraft", "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "Staged",
     "StaticNgram", "Table", "TableHeads", "Wrapped", "controls", "device", "distribution", "engine_library",
     "gpu", "kernels", "library",
 ]

@@ -1,4 +1,4 @@
-"""Laws of every kind of draft on table models with known p and q: heads, reduced vocabularies, stages, stops, the controller.
+"""Laws of every kind of draft on table models with known p and q: heads, reduced vocabularies, stages, stops, switches.
 
 Tests at p > 1e-6 over fixed seeds; 20,000 rounds find a total variation of 0.03 in the law of one slot of four ids at
 that level with probability 0.99 (specc.gate.stats.sample_size). Each fault that a kind can have is put back and found.
