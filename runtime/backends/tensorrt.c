@@ -151,8 +151,13 @@ static int check_version(const tensorrt_engine *e) {
 }
 
 /* ------------------------------------------------------------------ the door */
-void tensorrt_engine_free(tensorrt_engine *e) {
+void tensorrt_forget_plan(tensorrt_engine *e) {
   if (e->plan) munmap((void *)(uintptr_t)e->plan, e->plan_bytes);
+  e->plan = NULL;
+}
+
+void tensorrt_engine_free(tensorrt_engine *e) {
+  tensorrt_forget_plan(e);
   if (e->library) dlclose(e->library);
   cuda_close(&e->gpu);
   free(e);

@@ -259,7 +259,7 @@ static int check_plan(const bundle *b, const json *engine, const char *section, 
 }
 
 static int open_tensorrt(const bundle *b, const json *engine, const char *section, const specc_ort_options *read, bool rtx, specc_backend *backend) {
-  specc_tensorrt_options o = { .plan = read->model, .library = b->options->tensorrt_library, .rtx = rtx, .vocab = read->vocab, .layers = read->layers,
+  specc_tensorrt_options o = { .plan = read->model, .library = b->options->tensorrt_library, .rtx = rtx, .vocab = read->vocab, .hidden = read->hidden, .layers = read->layers,
                                .kv_heads = read->kv_heads, .head_dim = read->head_dim, .capacity = read->capacity, .n_widths = read->n_widths };
   const char *update;
   memcpy(o.widths, read->widths, sizeof o.widths);

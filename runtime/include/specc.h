@@ -224,6 +224,7 @@ typedef struct specc_tensorrt_options {
   int32_t gpu;                     /* number of the GPU */
   int32_t cache_type;              /* SPECC_CACHE_ */
   int32_t rows_out;                /* 1: the engine gives the call's keys and values, the backend writes the cache */
+  int32_t hidden;                  /* columns of an output `hidden` f32 [rows, hidden], 0 for none */
   int32_t vocab, layers, kv_heads, head_dim, capacity, n_widths;
   int32_t widths[24];
 } specc_tensorrt_options;
