@@ -126,6 +126,29 @@ static int accept(specc_session *s) {
   return code;
 }
 
+/* ------------------------------------------------------------------ judged where the logits are */
+/* Not where p is to be seen, where a drafter has a q of its own, or where a fault of the judgement is to show. */
+static bool is_judged_there(const specc_session *s) {
+  bool there = s->model->target.judge && !s->traced;
+#ifdef SPECC_CONTROLS
+  there = there && atomic_load(&specc_fault_active) == SPECC_FAULT_none;
+#endif
+  for (int32_t i = 0; i < s->proposal.n; i++) there = there && !s->proposal.q[i];
+  return there;
+}
+
+static int accept_there(specc_session *s) {
+  const specc_model *m = s->model;
+  int32_t n = s->proposal.n, early = s->request.min_new_tokens - (s->n_tokens - s->n_prompt), stands[SPECC_MAX_K + 1];
+  int32_t bans = s->request.ignore_eos || early < 0 ? 0 : early < n + 1 ? early : n + 1;
+  specc_judging j = {.options = &s->request.options, .history = s->tokens, .proposed = s->proposal.token, .banned = m->eos, .seed = s->noise.seed,
+                     .sample = s->noise.sample, .rule = s->request.rule, .position = s->n_tokens, .n_ids = m->n_ids, .rows = n + 1, .n_proposed = n,
+                     .n_history = s->n_tokens, .n_prompt = s->n_prompt, .n_banned = m->n_eos, .banned_rows = bans};
+  int code = m->target.judge(s->cache, &j, stands, s->emitted);
+  for (s->n_emitted = 1; !code && s->n_emitted <= n && stands[s->n_emitted - 1];) s->n_emitted++;
+  return code;
+}
+
 int session_verify(specc_session *s) {
   const specc_model *m = s->model;
   int32_t n = s->proposal.n, rows = n ? m->verify_width[n] : m->law_width;
@@ -133,12 +156,13 @@ int session_verify(specc_session *s) {
     return specc_error(SPECC_E_ENGINE, "the cache holds %d entries before a round at %d tokens; this is a fault of the library, please report it", s->length, s->n_tokens);
   fill_rows(s, rows);
   double begin = specc_now();
-  int code = m->target.run(s->cache, rows, rows);
+  bool there = is_judged_there(s);
+  int code = m->target.run(s->cache, rows, there ? 0 : rows);
   s->stats.target_seconds += specc_now() - begin;
   if (code) return code;
   session_keep_hidden(s, n + 1);
   s->n_decisions = 0;
-  if ((code = accept(s))) return code;
+  if ((code = there ? accept_there(s) : accept(s))) return code;
   s->stats.target_calls++;
   s->stats.rounds++;
   s->stats.proposed += n;

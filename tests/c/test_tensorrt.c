@@ -9,7 +9,13 @@
 
 static const char *library;
 static char path[] = "/tmp/specc-plan-XXXXXX", version[32];
-static int (*launches)(void);
+
+static int count(const char *name) {
+  void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+  int *place = cuda ? dlsym(cuda, name) : NULL;
+  return place ? *place : -1;
+}
+static int launches(void) { return count("stub_cuda_launches"); }
 
 static void write_plan(const stub_plan *plan) {
   unsigned char bytes[4096];
@@ -100,6 +106,64 @@ static void test_whole(int32_t cache_type, int32_t rows_out, const char *integra
     }
   EXPECT(proposed > 50 && accepted > 0);
   specc_model_free(model);
+}
+
+/* specc_judge.fatbin beside the library: the stub takes any bytes for it. Gives its path if it was made. */
+static const char *make_kernels(void) {
+  static char kernels[4096];
+  Dl_info self;
+  if (!dladdr((void *)(uintptr_t)&specc_version, &self)) return NULL;
+  snprintf(kernels, sizeof kernels, "%.*s/specc_judge.fatbin", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
+  if (!access(kernels, F_OK)) return "";
+  FILE *file = fopen(kernels, "wb");
+  fputs("stand-in", file);
+  fclose(file);
+  return kernels;
+}
+
+static int32_t many(specc_model *model, int32_t which, int32_t *out) {
+  static const int32_t prompt[] = { 5, 6, 7, 5, 6, 7, 5, 6 }, bias_ids[] = { 1, 40 };
+  static const double bias[] = { 2.5, -INFINITY };
+  specc_session *session = NULL;
+  specc_request r;
+  int32_t n_prompt, n = 0;
+  EXPECT_OK(specc_session_create(model, &session));
+  specc_request_default(&r);
+  r.rule = which & 1, r.options.temperature = which & 2 ? 0.8 : which & 4 ? 0 : 1.5, r.options.top_p = which & 8 ? 0.9 : 1, r.options.top_k = which & 4 ? 20 : 0;
+  r.options.repetition_penalty = which & 16 ? 1.1 : 1, r.options.frequency_penalty = which & 16 ? 0.2 : 0, r.options.n_bias = which & 8 ? 2 : 0;
+  r.options.bias_ids = bias_ids, r.options.bias_values = bias;
+  r.seeded = 1, r.seed = (uint64_t)which, r.max_new_tokens = 20, r.min_new_tokens = which & 1 ? 12 : 0;
+  EXPECT_OK(specc_session_start(session, &r, prompt, 8));
+  EXPECT_OK(specc_session_run(session, NULL, NULL));
+  const int32_t *tokens = specc_session_tokens(session, &n_prompt, &n);
+  memcpy(out, tokens, (size_t)n * sizeof *out);
+  specc_session_free(session);
+  return n;
+}
+
+/* Rounds judged on the device give the texts that rounds judged here give, for every mixture of options. */
+static void test_kernels(const char *integrated) {
+  int32_t texts[2][32][64], lengths[2][32];
+  stub_plan plan = good_plan(SPECC_CACHE_F16, 0);
+  setenv("STUB_CUDA_INTEGRATED", integrated, 1);
+  const char *made = make_kernels();
+  for (int there = 1; there >= 0; there--) {
+    specc_backend backend;
+    if (!there && made && *made) unlink(made);
+    if (!EXPECT_OK(open_backend(&plan, &backend))) return;
+    EXPECT(!backend.judge == !there || (made && !*made));
+    if (!there) backend.judge = NULL;
+    specc_model *model = make_model(&backend);
+    specc_certificate certificate;
+    EXPECT_OK(certify(model, &certificate));
+    EXPECT_OK(specc_model_certify(model, &certificate));
+    int before = count("stub_cuda_kernels");
+    for (int which = 0; which < 32; which++) lengths[there][which] = many(model, which, texts[there][which]);
+    EXPECT(there ? count("stub_cuda_kernels") - before > 100 : count("stub_cuda_kernels") == before);
+    specc_model_free(model);
+  }
+  for (int which = 0; which < 32; which++)
+    EXPECT(lengths[0][which] == lengths[1][which] && !memcmp(texts[0][which], texts[1][which], (size_t)lengths[0][which] * sizeof(int32_t)));
 }
 
 /* An engine whose single row is another one is found, and every width that agrees is kept. */
@@ -207,17 +271,9 @@ static void test_refusals(void) {
   b.release(b.self);
 }
 
-static int count(const char *name) {
-  void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
-  int *place = cuda ? dlsym(cuda, name) : NULL;
-  return place ? *place : -1;
-}
-static int count_launches(void) { return count("stub_cuda_launches"); }
-
 int main(void) {
   library = getenv("STUB_TENSORRT");
   if (!library || !specc_tensorrt_headers()) return printf("compiled without TensorRT's headers (TENSORRT_INCLUDE)\n"), SKIP;
-  launches = count_launches;
   setenv("STUB_CUDA_SM", "87", 1), setenv("STUB_CUDA_INTEGRATED", "0", 1);
   close(mkstemp(path));
   EXPECT_OK(specc_tensorrt_version(library, 0, version, sizeof version));
@@ -225,6 +281,8 @@ int main(void) {
   test_whole(SPECC_CACHE_F32, 0, "1");
   test_whole(SPECC_CACHE_BF16, 1, "0");
   test_whole(SPECC_CACHE_F16, 1, "1");
+  test_kernels("0");
+  test_kernels("1");
   test_judged();
   test_calls();
   test_aliasing(0);
