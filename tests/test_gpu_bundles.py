@@ -94,7 +94,9 @@ def test_what_the_manifest_says_comes_first(
 @no_gpu
 def test_no_driver(opened: Callable[..., str]) -> None:
     """What is missing and what to do, for TensorRT and for both providers of ONNX Runtime."""
-    for keys in ({}, {"backend": "tensorrt-rtx"}):
+    plugin = {"name": "NvTensorRTRTXExecutionProvider", "options": {}}
+    providers = [{"backend": "ort", "provider": provider} for provider in (CUDA, plugin)]
+    for keys in ({}, {"backend": "tensorrt-rtx"}, *providers):
         assert "there is no NVIDIA driver here: libcuda.so.1" in opened(**keys)
 
 

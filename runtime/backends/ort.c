@@ -1,5 +1,5 @@
 /* ort.c - the ONNX Runtime backend: a library loaded at run time, one session per engine, buffers bound once per cache. */
-#include "ort.h"
+#include "ort_device.h"
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +14,9 @@ typedef struct engine {
   library *lib;
   OrtSession *session;
   OrtMemoryInfo *memory;             /* "plain memory of the CPU" */
+  ort_device *device;                /* NULL: the CPU computes and the caches are here */
+  int32_t cache_type;                /* SPECC_CACHE_ */
+  bool is_masked;                    /* past_len is int64: the graph masks stale entries, it does not skip them */
   int32_t vocab, layers, kv_heads, head_dim, capacity, n_widths, widest;
   int32_t hidden, hidden_in;         /* columns of the output and of the input of that name, 0: none */
   int32_t widths[SPECC_MAX_WIDTHS];
@@ -28,18 +31,22 @@ typedef struct tensor_rule {         /* what the graph must declare for one inpu
 } tensor_rule;
 
 static const char *type_name(ort_enum type) {
-  return type == ORT_FLOAT ? "float32" : type == ORT_INT32 ? "int32" : type == ORT_INT64 ? "int64" : "another type";
+  return type == ORT_FLOAT ? "float32" : type == ORT_FLOAT16 ? "float16" : type == ORT_BFLOAT16 ? "bfloat16" : type == ORT_INT32 ? "int32" : type == ORT_INT64 ? "int64" : "another type";
+}
+
+static ort_enum cache_type(const engine *e) {
+  return e->cache_type == SPECC_CACHE_F16 ? ORT_FLOAT16 : e->cache_type == SPECC_CACHE_BF16 ? ORT_BFLOAT16 : ORT_FLOAT;
 }
 
 static tensor_rule cache_rule(const engine *e, const char *name) {
-  return (tensor_rule){ name, ORT_FLOAT, 4, { 1, e->kv_heads, e->capacity, e->head_dim } };
+  return (tensor_rule){ name, cache_type(e), 4, { 1, e->kv_heads, e->capacity, e->head_dim } };
 }
 
 static tensor_rule input_rule(const engine *e, int32_t i) {
   if (e->hidden_in && i-- == 0) return (tensor_rule){ "hidden", ORT_FLOAT, 2, { e->layers ? -1 : 1, e->hidden_in } };
   switch (i) {
     case 0: return (tensor_rule){ "input_ids", ORT_INT64, 2, { 1, -1 } };
-    case 1: return (tensor_rule){ "past_len", ORT_INT32, 1, { 1 } };
+    case 1: return (tensor_rule){ "past_len", e->is_masked ? ORT_INT64 : ORT_INT32, 1, { 1 } };
     case 2: return (tensor_rule){ "position", ORT_INT64, 2, { 1, -1 } };
     case 3: return (tensor_rule){ "logit_rows", ORT_INT64, 1, { -1 } };
     default: return cache_rule(e, e->names[(i - 4) / 2 * 4 + (i - 4) % 2]);
@@ -147,6 +154,28 @@ static int check_signature(const engine *e, const char *model) {
   return code ? code : check_side(e, &outputs, model);
 }
 
+/* Graphs of opset 24 write their cache at an int64 index, those with an attention of their own take an int32 length. */
+static int read_past_type(engine *e, const char *model) {
+  const ort_api *api = &e->lib->api;
+  const OrtTensorTypeAndShapeInfo *shape = NULL;
+  OrtTypeInfo *info = NULL;
+  size_t n = 0;
+  ort_enum type = 0;
+  int code = ort_check(e->lib, api->SessionGetInputCount(e->session, &n), "could not read", model, EXPORT_AGAIN);
+  for (size_t i = 0; !code && i < n && !info; i++) {
+    char *name = NULL;
+    code = ort_check(e->lib, api->SessionGetInputName(e->session, i, e->lib->allocator, &name), "could not read", model, EXPORT_AGAIN);
+    bool found = !code && !strcmp(name, "past_len");
+    if (!code) code = ort_check(e->lib, api->AllocatorFree(e->lib->allocator, name), "could not read", model, EXPORT_AGAIN);
+    if (!code && found) code = ort_check(e->lib, api->SessionGetInputTypeInfo(e->session, i, &info), "could not read", model, EXPORT_AGAIN);
+  }
+  if (!code && info) code = ort_check(e->lib, api->CastTypeInfoToTensorInfo(info, &shape), "could not read", model, EXPORT_AGAIN);
+  if (!code && shape) code = ort_check(e->lib, api->GetTensorElementType(shape, &type), "could not read", model, EXPORT_AGAIN);
+  if (info) api->ReleaseTypeInfo(info);
+  e->is_masked = type == ORT_INT64;
+  return code;
+}
+
 /* Row counts change from call to call, so a memory pattern of one call would not fit the next. */
 static int set_options(const library *lib, OrtSessionOptions *options, int threads) {
   const ort_api *api = &lib->api;
@@ -159,7 +188,8 @@ static int set_options(const library *lib, OrtSessionOptions *options, int threa
   return code;
 }
 
-static int create_session(engine *e, const char *model, int threads) {
+static int create_session(engine *e, const specc_ort_options *o, int threads) {
+  const char *model = o->model;
   OrtSessionOptions *options = NULL;
   struct stat found;
   if (stat(model, &found) || !S_ISREG(found.st_mode))
@@ -167,6 +197,7 @@ static int create_session(engine *e, const char *model, int threads) {
   int code = ort_check(e->lib, e->lib->api.CreateSessionOptions(&options), "could not prepare", model, "close other programs");
   if (!code) code = set_options(e->lib, options, threads);
   if (!code) code = ort_check(e->lib, RegisterCustomOps(options, e->lib->base), "could not take specc's operators for", model, "install a newer one");
+  if (!code && o->provider) code = ort_device_append(e->lib, options, o);
   if (!code) code = ort_check(e->lib, e->lib->api.CreateSession(e->lib->env, model, options, &e->session), "could not load", model,
                           "build the bundle again, or install the engine version that it names");
   if (options) e->lib->api.ReleaseSessionOptions(options);
@@ -177,6 +208,7 @@ static void ort_release(void *self) {
   engine *e = self;
   if (e->session) e->lib->api.ReleaseSession(e->session);
   if (e->memory) e->lib->api.ReleaseMemoryInfo(e->memory);
+  ort_device_close(e->device, e->lib);
   if (e->lib) ort_drop(e->lib);
   free(e->names);
   free(e);
@@ -192,9 +224,11 @@ typedef struct cache {
   engine *engine;
   specc_io io;
   int32_t past_len;
-  void *memory;                      /* one block that holds everything below and the io buffers */
-  float *kv;                         /* [2 * layers] tensors f32 [kv_heads, capacity, head_dim], kv_stride apart */
-  size_t kv_stride;                  /* floats */
+  int64_t masked_past;               /* the same where the graph wants int64 */
+  void *memory;                      /* one block that holds the io buffers and, on the CPU, the cache; pinned for a GPU */
+  unsigned char *kv;                 /* [2 * layers] tensors [kv_heads, capacity, head_dim], kv_stride apart */
+  size_t kv_stride;                  /* bytes */
+  gpu_cache there;                   /* the same in the GPU's memory */
   OrtValue **values;                 /* [n_values] every tensor made: the 2 * layers of the cache first, then past_len */
   int32_t n_values, n_bindings;
   binding bindings[SPECC_MAX_WIDTHS + 1];
@@ -202,7 +236,7 @@ typedef struct cache {
 
 static size_t padded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-static size_t kv_bytes(const engine *e) { return (size_t)e->kv_heads * (size_t)e->capacity * (size_t)e->head_dim * sizeof(float); }
+static size_t kv_bytes(const engine *e) { return (size_t)e->kv_heads * (size_t)e->capacity * (size_t)e->head_dim * cache_item(e->cache_type); }
 
 static void ort_close(void *opened) {
   cache *c = opened;
@@ -211,23 +245,43 @@ static void ort_close(void *opened) {
     if (c->bindings[i].io) api->ReleaseIoBinding(c->bindings[i].io);
   for (int32_t i = 0; i < c->n_values; i++) api->ReleaseValue(c->values[i]);
   free(c->values);
-  free(c->memory);
+  if (c->engine->device) ort_device_uncache(c->engine->device, &c->there), ort_device_unpin(c->engine->device, c->memory);
+  else free(c->memory);
   free(c);
 }
 
-/* calloc: the system gives zeroed pages as they are first touched. */
-static bool lay_out(cache *c) {
+static int no_memory(const engine *e) {
+  return specc_error(SPECC_E_MEMORY, "no memory left for a cache of %d slots; lower the context", e->capacity);
+}
+
+/* Zeroed. calloc: the system gives pages as they are first touched. */
+static int take_memory(cache *c, size_t bytes) {
   const engine *e = c->engine;
-  size_t kv = padded(kv_bytes(e)), rows = padded((size_t)e->widest * sizeof(int64_t));
+  if (e->device) return ort_device_pinned(e->device, bytes, &c->memory);
+  c->memory = calloc(1, bytes);
+  return c->memory ? SPECC_OK : no_memory(e);
+}
+
+static int lay_out_there(cache *c) {
+  const engine *e = c->engine;
+  c->there = (gpu_cache){ .type = e->cache_type, .buffers = 2 * e->layers, .heads = e->kv_heads, .capacity = e->capacity, .dim = e->head_dim };
+  int code = e->layers ? ort_device_cache(e->device, &c->there) : SPECC_OK;
+  c->kv = (void *)(uintptr_t)c->there.base, c->kv_stride = c->there.stride;
+  return code;
+}
+
+static int lay_out(cache *c) {
+  const engine *e = c->engine;
+  size_t kv = padded(kv_bytes(e)), rows = padded((size_t)e->widest * sizeof(int64_t)), caches = e->device ? 0 : 2 * (size_t)e->layers * kv;
   size_t logits = padded((size_t)e->widest * (size_t)e->vocab * sizeof(float));
   size_t hidden = padded((size_t)e->widest * (size_t)e->hidden * sizeof(float)), in = padded((size_t)e->widest * (size_t)e->hidden_in * sizeof(float));
-  c->memory = calloc(1, 2 * (size_t)e->layers * kv + 3 * rows + logits + hidden + in + ALIGN);
   c->values = calloc(2 * (size_t)e->layers + 1 + 6 * (SPECC_MAX_WIDTHS + 1), sizeof(OrtValue *));
-  if (!c->memory || !c->values) return false;
+  if (!c->values) return no_memory(e);
+  int code = take_memory(c, caches + 3 * rows + logits + hidden + in + ALIGN);
+  if (code) return code;
   unsigned char *p = c->memory;
   p += (ALIGN - (uintptr_t)p % ALIGN) % ALIGN;
-  c->kv = (void *)p, p += 2 * (size_t)e->layers * kv;
-  c->kv_stride = kv / sizeof(float);
+  c->kv = p, c->kv_stride = kv, p += caches;
   c->io.input_ids = (void *)p, p += rows;
   c->io.position = (void *)p, p += rows;
   c->io.logit_rows = (void *)p, p += rows;
@@ -236,7 +290,7 @@ static bool lay_out(cache *c) {
   p += hidden;
   if (e->hidden_in) c->io.hidden_in = (void *)p;
   c->io.past_len = &c->past_len;
-  return true;
+  return e->device ? lay_out_there(c) : SPECC_OK;
 }
 
 /* Makes a tensor over our memory and keeps it for ort_close. */
@@ -254,13 +308,15 @@ static int make_kv(cache *c) {
   const engine *e = c->engine;
   const int64_t dims[4] = { 1, e->kv_heads, e->capacity, e->head_dim };
   for (int32_t i = 0; i < 2 * e->layers; i++) {
-    OrtStatus *status = e->lib->api.CreateTensorWithDataAsOrtValue(e->memory, c->kv + (size_t)i * c->kv_stride, kv_bytes(e), dims, 4, ORT_FLOAT,
+    const OrtMemoryInfo *place = e->device ? e->device->memory : e->memory;
+    OrtStatus *status = e->lib->api.CreateTensorWithDataAsOrtValue(place, c->kv + (size_t)i * c->kv_stride, kv_bytes(e), dims, 4, cache_type(e),
                                                                    &c->values[i]);
     int code = ort_check(e->lib, status, "could not make", "a cache tensor", "close other programs");
     if (code) return code;
     c->n_values++;
   }
   OrtValue *past_len;
+  if (e->is_masked) return make_tensor(c, &c->masked_past, ORT_INT64, 1, 0, 1, &past_len);
   return make_tensor(c, &c->past_len, ORT_INT32, 1, 0, 1, &past_len);
 }
 
@@ -324,7 +380,8 @@ static int ort_open(void *self, void **out, specc_io *io) {
   cache *c = calloc(1, sizeof *c);
   if (!c) return specc_error(SPECC_E_MEMORY, "no memory left for a cache; close other programs");
   c->engine = self;
-  int code = lay_out(c) ? make_kv(c) : specc_error(SPECC_E_MEMORY, "no memory left for a cache of %d slots; lower the context", c->engine->capacity);
+  int code = lay_out(c);
+  if (!code) code = make_kv(c);
   if (!code) code = add_bindings(c);
   if (code) return ort_close(c), code;
   *out = c, *io = c->io;
@@ -367,17 +424,24 @@ static int ort_run(void *opened, int32_t rows, int32_t n_logits) {
     return specc_error(SPECC_E_ARGUMENT, "a call of %d rows with logits of %d is not one that the engine lists; use a listed width for both, "
                        "or %d rows with 1", rows, n_logits, c->engine->widest);
   int code = check_call(c, rows, n_logits);
+  c->masked_past = c->past_len;
   return code ? code : ort_check(lib, lib->api.RunWithBinding(c->engine->session, NULL, b->io), "failed in", "a call", "check the bundle with `specc gate`");
 }
+
+/* Behind a mask even a stale entry must be a number that a cache could hold: 0 * NaN is NaN. So poison is loud but finite. */
+static float tamed(float value) { return value != value ? 77.0f : value > 256.0f ? 256.0f : value < -256.0f ? -256.0f : value; }
 
 static int ort_poison(void *opened, int32_t from, float value) {
   cache *c = opened;
   const engine *e = c->engine;
   if (from < 0 || from > e->capacity) return specc_error(SPECC_E_ARGUMENT, "slot %d is outside 0..%d; poison from a slot of the cache", from, e->capacity);
-  size_t head = (size_t)e->capacity * (size_t)e->head_dim, first = (size_t)from * (size_t)e->head_dim;
+  if (e->is_masked) value = tamed(value);
+  if (e->device) return ort_device_fill(e->device, &c->there, from, value);
+  size_t head = (size_t)e->capacity * (size_t)e->head_dim, first = (size_t)from * (size_t)e->head_dim, item = cache_item(e->cache_type);
+  uint32_t bits = cache_bits(e->cache_type, value);
   for (int32_t i = 0; i < 2 * e->layers * e->kv_heads; i++) {
-    float *slots = c->kv + (size_t)(i / e->kv_heads) * c->kv_stride + (size_t)(i % e->kv_heads) * head;
-    for (size_t j = first; j < head; j++) slots[j] = value;
+    unsigned char *slots = c->kv + (size_t)(i / e->kv_heads) * c->kv_stride + (size_t)(i % e->kv_heads) * head * item;
+    for (size_t j = first; j < head; j++) memcpy(slots + j * item, &bits, item);
   }
   return SPECC_OK;
 }
@@ -390,8 +454,9 @@ static int refuse_number(const char *name, int64_t value, int64_t low, int64_t h
 static int check_options(const specc_ort_options *o) {
   if (!o || !o->model) return specc_error(SPECC_E_ARGUMENT, "no graph file was named; set model");
   if (o->threads < 0 || o->threads > 1024) return refuse_number("threads", o->threads, 0, 1024);
-  if (o->provider || o->cache_type != SPECC_CACHE_F32)
-    return specc_error(SPECC_E_UNSUPPORTED, "graph %s asks for the provider %s, which this library does not have yet", o->model, o->provider ? o->provider : "of another cache type");
+  if (o->cache_type < SPECC_CACHE_F32 || o->cache_type > SPECC_CACHE_BF16) return refuse_number("cache_type", o->cache_type, SPECC_CACHE_F32, SPECC_CACHE_BF16);
+  if (o->n_provider_options < 0 || o->n_provider_options > SPECC_MAX_PROVIDER_OPTIONS)
+    return refuse_number("n_provider_options", o->n_provider_options, 0, SPECC_MAX_PROVIDER_OPTIONS);
   if (o->vocab < 1) return refuse_number("vocab", o->vocab, 1, INT32_MAX);
   if (o->hidden < 0 || o->hidden > MAX_HIDDEN) return refuse_number("hidden", o->hidden, 0, MAX_HIDDEN);
   if (o->hidden_in < 0 || o->hidden_in > MAX_HIDDEN) return refuse_number("hidden_in", o->hidden_in, 0, MAX_HIDDEN);
@@ -411,7 +476,7 @@ static int check_options(const specc_ort_options *o) {
 static bool fill_engine(engine *e, const specc_ort_options *o) {
   static const char *const patterns[4] = { "past_k", "past_v", "present_k", "present_v" };
   e->vocab = o->vocab, e->layers = o->layers, e->kv_heads = o->kv_heads, e->head_dim = o->head_dim;
-  e->hidden = o->hidden, e->hidden_in = o->hidden_in;
+  e->hidden = o->hidden, e->hidden_in = o->hidden_in, e->cache_type = o->cache_type;
   e->capacity = o->capacity, e->n_widths = o->n_widths, e->widest = o->widths[o->n_widths - 1];
   memcpy(e->widths, o->widths, sizeof e->widths);
   e->names = calloc(4 * (size_t)o->layers + 1, sizeof *e->names);
@@ -425,7 +490,9 @@ static int open_engine(engine *e, const specc_ort_options *o) {
   if (code) return code;
   code = ort_check(e->lib, e->lib->api.CreateCpuMemoryInfo(ORT_ARENA_ALLOCATOR, ORT_MEMORY_DEFAULT, &e->memory), "could not describe", "memory",
                "install another version");
-  if (!code) code = create_session(e, o->model, threads > 0 ? threads : 1);
+  if (!code && o->provider) code = ort_device_open(&e->device, e->lib, o);
+  if (!code) code = create_session(e, o, threads > 0 ? threads : 1);
+  if (!code) code = read_past_type(e, o->model);
   return code ? code : check_signature(e, o->model);
 }
 
@@ -439,5 +506,6 @@ int specc_ort_backend(const specc_ort_options *options, specc_backend *backend) 
   *backend = (specc_backend){ .name = "ort", .version = e->lib->version, .vocab = e->vocab, .capacity = e->capacity, .hidden = e->hidden, .n_widths = e->n_widths,
                               .self = e, .open = ort_open, .run = ort_run, .poison = ort_poison, .close = ort_close, .release = ort_release };
   memcpy(backend->widths, e->widths, sizeof e->widths);
+  if (e->device) backend->device = e->device->gpu.name, backend->fingerprint = e->device->gpu.fingerprint;
   return SPECC_OK;
 }

@@ -21,6 +21,8 @@ typedef struct OrtIoBinding OrtIoBinding;
 typedef struct OrtTypeInfo OrtTypeInfo;
 typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 typedef struct OrtAllocator OrtAllocator;
+typedef struct OrtCUDAProviderOptionsV2 OrtCUDAProviderOptionsV2;
+typedef struct OrtEpDevice OrtEpDevice;
 
 typedef unsigned ort_enum;           /* an enum without negative values, as GCC and Clang lay it out */
 typedef int ort_signed_enum;         /* one with a negative value */
@@ -31,6 +33,9 @@ typedef void (*ort_log_fn)(void *user, ort_enum severity, const char *category, 
 #define ORT_FLOAT 1                  /* element types */
 #define ORT_INT32 6
 #define ORT_INT64 7
+#define ORT_FLOAT16 10
+#define ORT_BFLOAT16 16
+#define ORT_DEVICE_ALLOCATOR 0
 #define ORT_ARENA_ALLOCATOR 1
 #define ORT_MEMORY_DEFAULT 0
 #define ORT_CODE_NO_FILE 3           /* error codes */
@@ -62,6 +67,7 @@ typedef void (*ort_log_fn)(void *user, ort_enum severity, const char *category, 
   X(60, GetTensorElementType, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, ort_enum *)) \
   X(61, GetDimensionsCount, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, size_t *)) \
   X(62, GetDimensions, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, int64_t *, size_t)) \
+  X(68, CreateMemoryInfo, OrtStatus *, (const char *, ort_signed_enum, int, ort_signed_enum, OrtMemoryInfo **)) \
   X(69, CreateCpuMemoryInfo, OrtStatus *, (ort_signed_enum, ort_signed_enum, OrtMemoryInfo **)) \
   X(76, AllocatorFree, OrtStatus *, (OrtAllocator *, void *)) \
   X(78, GetAllocatorWithDefaultOptions, OrtStatus *, (OrtAllocator **)) \
@@ -76,7 +82,20 @@ typedef void (*ort_log_fn)(void *user, ort_enum severity, const char *category, 
   X(134, CreateIoBinding, OrtStatus *, (OrtSession *, OrtIoBinding **)) \
   X(135, ReleaseIoBinding, void, (OrtIoBinding *)) \
   X(136, BindInput, OrtStatus *, (OrtIoBinding *, const char *, const OrtValue *)) \
-  X(137, BindOutput, OrtStatus *, (OrtIoBinding *, const char *, const OrtValue *))
+  X(137, BindOutput, OrtStatus *, (OrtIoBinding *, const char *, const OrtValue *)) \
+  X(204, SessionOptionsAppendExecutionProvider_CUDA_V2, OrtStatus *, (OrtSessionOptions *, const OrtCUDAProviderOptionsV2 *)) \
+  X(205, CreateCUDAProviderOptions, OrtStatus *, (OrtCUDAProviderOptionsV2 **)) \
+  X(206, UpdateCUDAProviderOptions, OrtStatus *, (OrtCUDAProviderOptionsV2 *, const char *const *, const char *const *, size_t)) \
+  X(208, ReleaseCUDAProviderOptions, void, (OrtCUDAProviderOptionsV2 *))
+
+/* Plugins: only in tables of 1.22 and later; NULL in older ones. */
+#define ORT_PLUGINS 22
+#define ORT_PLUGIN_FUNCTIONS(X) \
+  X(301, RegisterExecutionProviderLibrary, OrtStatus *, (OrtEnv *, const char *, const char *)) \
+  X(303, GetEpDevices, OrtStatus *, (const OrtEnv *, const OrtEpDevice *const **, size_t *)) \
+  X(304, SessionOptionsAppendExecutionProvider_V2, OrtStatus *, (OrtSessionOptions *, OrtEnv *, const OrtEpDevice *const *, size_t, \
+                                                                const char *const *, const char *const *, size_t)) \
+  X(312, EpDevice_EpName, const char *, (const OrtEpDevice *))
 
 /* What OrtGetApiBase() gives. GetApi(newer than the library) prints and gives NULL: read the version string first. */
 typedef struct ort_base {
@@ -85,14 +104,16 @@ typedef struct ort_base {
 } ort_base;
 
 #define ORT_MEMBER(place, name, returns, parameters) returns (*name) parameters;
-typedef struct ort_api { ORT_FUNCTIONS(ORT_MEMBER) } ort_api;
+typedef struct ort_api { ORT_FUNCTIONS(ORT_MEMBER) ORT_PLUGIN_FUNCTIONS(ORT_MEMBER) } ort_api;
 #undef ORT_MEMBER
 
 /* Copies our functions out of the library's table. */
-static inline void ort_api_read(ort_api *api, const void *table) {
+static inline void ort_api_read(ort_api *api, const void *table, int minor) {
   const unsigned char *entry = table;
 #define ORT_COPY(place, name, returns, parameters) memcpy(&api->name, entry + (place) * sizeof(void *), sizeof(void *));
   ORT_FUNCTIONS(ORT_COPY)
+  if (minor < ORT_PLUGINS) return;
+  ORT_PLUGIN_FUNCTIONS(ORT_COPY)
 #undef ORT_COPY
 }
 #endif

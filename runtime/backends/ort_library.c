@@ -56,7 +56,7 @@ static int open_library(library *lib, const char *name) {
                        name, lib->version, ORT_OLDEST);
   const void *table = lib->base->GetApi((uint32_t)(minor < ORT_NEWEST ? minor : ORT_NEWEST));
   if (!table) return specc_error(SPECC_E_ENGINE, "engine library %s (ONNX Runtime %s) gives no function table; install it again", name, lib->version);
-  ort_api_read(&lib->api, table);
+  ort_api_read(&lib->api, table, minor);
   int code = ort_check(lib, lib->api.GetAllocatorWithDefaultOptions(&lib->allocator), "could not start", name, "install it again");
   if (code) return code;
   return ort_check(lib, lib->api.CreateEnvWithCustomLogger(silent, NULL, ORT_SEVERITY_ERROR, "specc", &lib->env), "could not start", name,
