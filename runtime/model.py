@@ -15,7 +15,7 @@ from specc.errors import InputError
 from specc.runtime._ffi import Library, ffi, library, text_of
 from specc.runtime._ffi import engine_library as found_engine
 from specc.runtime.certificate import Certificate, from_struct, reason_names, to_struct
-from specc.runtime.nvidia import provider_library, tensorrt_library
+from specc.runtime.nvidia import preload_cuda, provider_library, tensorrt_library
 from specc.runtime.parts import Table
 from specc.runtime.request import int_pointer, token_array
 from specc.runtime.session import Session
@@ -238,6 +238,8 @@ def _gpu_libraries(folder: str | Path) -> list[Any]:
         backend, provider = engine.get("backend"), engine.get("provider")
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return [ffi.NULL, ffi.NULL]
+    if isinstance(provider, dict) and provider.get("name") == "CUDAExecutionProvider":
+        preload_cuda()
     tensorrt = tensorrt_library(backend == "tensorrt-rtx") if str(backend).startswith("tensorrt") else None
     return [_path(tensorrt), _path(provider_library() if provider else None)]
 

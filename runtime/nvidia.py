@@ -1,13 +1,17 @@
 """The GPU that this machine has, the libraries that run engines on it, and whether libspecc can."""
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from specc.errors import RuntimeFault
 from specc.runtime._ffi import Library, ffi, library, text_of
 
+CUDA_LIBRARIES = tuple("libcudart libnvrtc libnvJitLink libcublasLt libcublas libcufft libcurand libcudnn*".split())
+"""In the order in which they need each other."""
 PLUGIN = "onnxruntime_ep_nv_tensorrt_rtx"
 PACKAGES = {False: (("tensorrt_libs", "libnvinfer.so.*"),),
             True: (("tensorrt_rtx_libs", "libtensorrt_rtx.so.*"), (PLUGIN, "libtensorrt_rtx.so.*"))}
@@ -46,6 +50,18 @@ def provider_library() -> Path | None:
     return _find(((PLUGIN, "libonnxruntime_providers_nv_tensorrt_rtx.so"),))
 
 
+def preload_cuda() -> list[str]:
+    """Loads CUDA's and cuDNN's libraries of installed packages, which ONNX Runtime's provider needs; their names."""
+    loaded = []
+    for folder in _folders("nvidia"):
+        for name in CUDA_LIBRARIES:
+            for path in sorted(folder.glob(f"*/lib/{name}.so.*")):
+                with suppress(OSError):
+                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+                    loaded.append(path.name)
+    return loaded
+
+
 def tensorrt_version(path: Path | None = None, rtx: bool = False, loaded: Library | None = None) -> str:
     """"10.3.0.30" of a library; path None: an installed package's, else the loader's own search."""
     loaded, out = loaded or library(), ffi.new("char[32]")
@@ -74,10 +90,12 @@ def tensorrt_headers(loaded: Library | None = None) -> str:
 def _find(places: tuple[tuple[str, str], ...]) -> Path | None:
     """The first file of installed packages, found without importing them."""
     for package, pattern in places:
-        spec = importlib.util.find_spec(package)
-        folders = spec.submodule_search_locations if spec is not None else None
-        for folder in folders or ():
-            files = sorted(Path(folder).glob(pattern))
-            if files:
-                return files[0]
+        found = [path for folder in _folders(package) for path in sorted(folder.glob(pattern))]
+        if found:
+            return found[0]
     return None
+
+
+def _folders(package: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)
+    return [Path(folder) for folder in (spec.submodule_search_locations if spec is not None else None) or ()]

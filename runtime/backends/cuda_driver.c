@@ -14,7 +14,7 @@ static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
 /* ------------------------------------------------------------------ the library */
 typedef struct entry { size_t at; const char *symbol; } entry;
-#define CUDA_ENTRY(member, symbol, parameters) { offsetof(cuda_driver, member), symbol },
+#define CUDA_ENTRY(member, symbol, parameters) { offsetof(cuda_driver, member), #symbol },
 static const entry entries[] = { CUDA_FUNCTIONS(CUDA_ENTRY) };
 #undef CUDA_ENTRY
 

@@ -1,7 +1,7 @@
 /* cuda_driver.h - the part of the CUDA driver's C interface that libspecc calls, by name, and one GPU opened.
  *
  * libcuda comes with the driver, so it is loaded at run time and never linked; its functions keep their signatures for good
- * (a changed one gets a new name). tests/gpu/abi_cuda.c holds these declarations against an official cuda.h where one is given. */
+ * (a changed one gets a new name). tests/gpu/abi_cuda.cpp holds these declarations against an official cuda.h where one is given. */
 #ifndef SPECC_CUDA_DRIVER_H
 #define SPECC_CUDA_DRIVER_H
 #include <stddef.h>
@@ -49,43 +49,43 @@ typedef struct cuda_copy2d {         /* CUDA_MEMCPY2D: `height` rows of `width` 
 
 /* X(member, exported name, parameters); each returns a CUresult, 0 for success */
 #define CUDA_FUNCTIONS(X) \
-  X(init, "cuInit", (unsigned flags)) \
-  X(driver_version, "cuDriverGetVersion", (int *version)) \
-  X(error_string, "cuGetErrorString", (int result, const char **text)) \
-  X(device_count, "cuDeviceGetCount", (int *count)) \
-  X(device_get, "cuDeviceGet", (int *device, int ordinal)) \
-  X(device_name, "cuDeviceGetName", (char *name, int length, int device)) \
-  X(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device)) \
-  X(device_memory, "cuDeviceTotalMem_v2", (size_t *bytes, int device)) \
-  X(context_retain, "cuDevicePrimaryCtxRetain", (cuda_context *context, int device)) \
-  X(context_release, "cuDevicePrimaryCtxRelease_v2", (int device)) \
-  X(context_push, "cuCtxPushCurrent_v2", (cuda_context context)) \
-  X(context_pop, "cuCtxPopCurrent_v2", (cuda_context *context)) \
-  X(memory_info, "cuMemGetInfo_v2", (size_t *free, size_t *total)) \
-  X(alloc, "cuMemAlloc_v2", (cuda_address *address, size_t bytes)) \
-  X(free, "cuMemFree_v2", (cuda_address address)) \
-  X(host_alloc, "cuMemHostAlloc", (void **memory, size_t bytes, unsigned flags)) \
-  X(host_free, "cuMemFreeHost", (void *memory)) \
-  X(host_address, "cuMemHostGetDevicePointer_v2", (cuda_address *address, void *memory, unsigned flags)) \
-  X(to_device, "cuMemcpyHtoDAsync_v2", (cuda_address to, const void *from, size_t bytes, cuda_stream stream)) \
-  X(to_host, "cuMemcpyDtoHAsync_v2", (void *to, cuda_address from, size_t bytes, cuda_stream stream)) \
-  X(copy2d, "cuMemcpy2DAsync_v2", (const cuda_copy2d *copy, cuda_stream stream)) \
-  X(fill8, "cuMemsetD8Async", (cuda_address to, unsigned char value, size_t n, cuda_stream stream)) \
-  X(fill16, "cuMemsetD2D16Async", (cuda_address to, size_t pitch, unsigned short value, size_t width, size_t height, cuda_stream stream)) \
-  X(fill32, "cuMemsetD2D32Async", (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, cuda_stream stream)) \
-  X(stream_create, "cuStreamCreate", (cuda_stream *stream, unsigned flags)) \
-  X(stream_destroy, "cuStreamDestroy_v2", (cuda_stream stream)) \
-  X(stream_wait, "cuStreamSynchronize", (cuda_stream stream)) \
-  X(capture_begin, "cuStreamBeginCapture_v2", (cuda_stream stream, unsigned mode)) \
-  X(capture_end, "cuStreamEndCapture", (cuda_stream stream, cuda_graph *graph)) \
-  X(graph_instantiate, "cuGraphInstantiateWithFlags", (cuda_graph_exec *exec, cuda_graph graph, unsigned long long flags)) \
-  X(graph_launch, "cuGraphLaunch", (cuda_graph_exec exec, cuda_stream stream)) \
-  X(graph_exec_destroy, "cuGraphExecDestroy", (cuda_graph_exec exec)) \
-  X(graph_destroy, "cuGraphDestroy", (cuda_graph graph)) \
-  X(module_load, "cuModuleLoadData", (cuda_module *module, const void *image)) \
-  X(module_unload, "cuModuleUnload", (cuda_module module)) \
-  X(module_function, "cuModuleGetFunction", (cuda_function *function, cuda_module module, const char *name)) \
-  X(launch, "cuLaunchKernel", (cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+  X(init, cuInit, (unsigned flags)) \
+  X(driver_version, cuDriverGetVersion, (int *version)) \
+  X(error_string, cuGetErrorString, (int result, const char **text)) \
+  X(device_count, cuDeviceGetCount, (int *count)) \
+  X(device_get, cuDeviceGet, (int *device, int ordinal)) \
+  X(device_name, cuDeviceGetName, (char *name, int length, int device)) \
+  X(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, int device)) \
+  X(device_memory, cuDeviceTotalMem_v2, (size_t *bytes, int device)) \
+  X(context_retain, cuDevicePrimaryCtxRetain, (cuda_context *context, int device)) \
+  X(context_release, cuDevicePrimaryCtxRelease_v2, (int device)) \
+  X(context_push, cuCtxPushCurrent_v2, (cuda_context context)) \
+  X(context_pop, cuCtxPopCurrent_v2, (cuda_context *context)) \
+  X(memory_info, cuMemGetInfo_v2, (size_t *free, size_t *total)) \
+  X(alloc, cuMemAlloc_v2, (cuda_address *address, size_t bytes)) \
+  X(free, cuMemFree_v2, (cuda_address address)) \
+  X(host_alloc, cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags)) \
+  X(host_free, cuMemFreeHost, (void *memory)) \
+  X(host_address, cuMemHostGetDevicePointer_v2, (cuda_address *address, void *memory, unsigned flags)) \
+  X(to_device, cuMemcpyHtoDAsync_v2, (cuda_address to, const void *from, size_t bytes, cuda_stream stream)) \
+  X(to_host, cuMemcpyDtoHAsync_v2, (void *to, cuda_address from, size_t bytes, cuda_stream stream)) \
+  X(copy2d, cuMemcpy2DAsync_v2, (const cuda_copy2d *copy, cuda_stream stream)) \
+  X(fill8, cuMemsetD8Async, (cuda_address to, unsigned char value, size_t n, cuda_stream stream)) \
+  X(fill16, cuMemsetD2D16Async, (cuda_address to, size_t pitch, unsigned short value, size_t width, size_t height, cuda_stream stream)) \
+  X(fill32, cuMemsetD2D32Async, (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, cuda_stream stream)) \
+  X(stream_create, cuStreamCreate, (cuda_stream *stream, unsigned flags)) \
+  X(stream_destroy, cuStreamDestroy_v2, (cuda_stream stream)) \
+  X(stream_wait, cuStreamSynchronize, (cuda_stream stream)) \
+  X(capture_begin, cuStreamBeginCapture_v2, (cuda_stream stream, unsigned mode)) \
+  X(capture_end, cuStreamEndCapture, (cuda_stream stream, cuda_graph *graph)) \
+  X(graph_instantiate, cuGraphInstantiateWithFlags, (cuda_graph_exec *exec, cuda_graph graph, unsigned long long flags)) \
+  X(graph_launch, cuGraphLaunch, (cuda_graph_exec exec, cuda_stream stream)) \
+  X(graph_exec_destroy, cuGraphExecDestroy, (cuda_graph_exec exec)) \
+  X(graph_destroy, cuGraphDestroy, (cuda_graph graph)) \
+  X(module_load, cuModuleLoadData, (cuda_module *module, const void *image)) \
+  X(module_unload, cuModuleUnload, (cuda_module module)) \
+  X(module_function, cuModuleGetFunction, (cuda_function *function, cuda_module module, const char *name)) \
+  X(launch, cuLaunchKernel, (cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
                                unsigned block_z, unsigned shared, cuda_stream stream, void **parameters, void **extra))
 
 #define CUDA_MEMBER(member, symbol, parameters) int (*member) parameters;

@@ -1,7 +1,9 @@
 /* gpu_judge.c - puts a round's inputs on the device, runs one block a row, brings the answers back: a few kilobytes each way. */
 #include "gpu_judge.h"
 #include "judge.h"
-#include "tensorrt.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <sys/stat.h>
 
 #define AGAIN "start the program again"
 #define MOST_BIAS 4096               /* more entries than that are judged on the CPU */
@@ -17,8 +19,25 @@ struct gpu_judge {
   judge_buffers buffers;             /* addresses on the device */
 };
 
-int gpu_kernels_load(gpu_kernels *k, const cuda_gpu *gpu) {
-  void *image = tensorrt_kernels();
+static char *kernels_beside(char *path, size_t n) {
+  Dl_info self;
+  const char *slash = dladdr((void *)(uintptr_t)&specc_version, &self) && self.dli_fname ? strrchr(self.dli_fname, '/') : NULL;
+  snprintf(path, n, "%.*s/specc_judge.fatbin", slash ? (int)(slash - self.dli_fname) : 1, slash ? self.dli_fname : ".");
+  return path;
+}
+
+static void *read_whole(const char *path) {
+  struct stat found;
+  FILE *file = stat(path, &found) || !found.st_size ? NULL : fopen(path, "re");
+  char *bytes = file ? malloc((size_t)found.st_size) : NULL;
+  if (bytes && fread(bytes, 1, (size_t)found.st_size, file) != (size_t)found.st_size) free(bytes), bytes = NULL;
+  if (file) fclose(file);
+  return bytes;
+}
+
+int gpu_kernels_load(gpu_kernels *k, const cuda_gpu *gpu, const char *path) {
+  char beside[4096];
+  void *image = read_whole(path ? path : kernels_beside(beside, sizeof beside));
   *k = (gpu_kernels){ 0 };
   if (image && !gpu->driver->module_load(&k->module, image) && gpu->driver->module_function(&k->judge, k->module, "specc_judge_rows_kernel"))
     gpu_kernels_free(k, gpu);

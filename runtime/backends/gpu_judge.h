@@ -10,8 +10,9 @@ extern "C" {
 typedef struct gpu_kernels { cuda_module module; cuda_function judge; } gpu_kernels;
 typedef struct gpu_judge gpu_judge;
 
-/* The GPU's context is entered by the caller. False, and nothing loaded: no file, or none of its code is for this GPU. */
-int gpu_kernels_load(gpu_kernels *k, const cuda_gpu *gpu);
+/* The GPU's context is entered by the caller. path NULL: specc_judge.fatbin beside this library. False, and nothing loaded: no
+ * such file, or none of its code is for this GPU. */
+int gpu_kernels_load(gpu_kernels *k, const cuda_gpu *gpu, const char *path);
 void gpu_kernels_free(gpu_kernels *k, const cuda_gpu *gpu);
 /* Rows of up to `vocab` ids, histories of up to `longest`. */
 int gpu_judge_create(gpu_judge **out, const cuda_gpu *gpu, cuda_stream stream, int32_t vocab, int32_t longest, int32_t most_rows);

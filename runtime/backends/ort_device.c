@@ -74,8 +74,8 @@ static int append_cuda(const library *lib, OrtSessionOptions *options, const spe
   int code = ort_check(lib, api->CreateCUDAProviderOptions(&cuda), "has no provider", o->provider, advice);
   if (code) return code;
   if (o->n_provider_options)
-    code = ort_check(lib, api->UpdateCUDAProviderOptions(cuda, o->provider_keys, o->provider_values, (size_t)o->n_provider_options), "refused options of",
-                     o->provider, ANOTHER);
+    code = ort_check(lib, api->UpdateCUDAProviderOptions(cuda, o->provider_keys, o->provider_values, (size_t)o->n_provider_options), "could not take options of",
+                     o->provider, "install the CUDA and cuDNN libraries that onnxruntime-gpu asks for (pip install onnxruntime-gpu[cuda,cudnn]), or check the options");
   if (!code) code = ort_check(lib, api->SessionOptionsAppendExecutionProvider_CUDA_V2(options, cuda), "could not start", o->provider, advice);
   api->ReleaseCUDAProviderOptions(cuda);
   return code;

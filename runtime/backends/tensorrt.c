@@ -163,21 +163,6 @@ void tensorrt_engine_free(tensorrt_engine *e) {
   free(e);
 }
 
-void *tensorrt_kernels(void) {
-  Dl_info self;
-  char path[4096];
-  struct stat found;
-  if (!dladdr((void *)(uintptr_t)&specc_version, &self) || !self.dli_fname) return NULL;
-  const char *slash = strrchr(self.dli_fname, '/');
-  int n = slash ? (int)(slash - self.dli_fname) : 0;
-  snprintf(path, sizeof path, "%.*s/specc_judge.fatbin", n, self.dli_fname);
-  FILE *file = slash && !stat(path, &found) ? fopen(path, "re") : NULL;
-  char *bytes = file ? malloc((size_t)found.st_size) : NULL;
-  if (bytes && fread(bytes, 1, (size_t)found.st_size, file) != (size_t)found.st_size) free(bytes), bytes = NULL;
-  if (file) fclose(file);
-  return bytes;
-}
-
 #ifndef SPECC_TENSORRT
 const char *specc_tensorrt_headers(void) { return NULL; }
 

@@ -179,7 +179,7 @@ int load(Engine *e) {
     int64_t bytes = e->engine->getDeviceMemorySizeForProfileV2(j);
     if (bytes > e->workspace) e->workspace = bytes;
   }
-  if (!code) gpu_kernels_load(&e->kernels, &e->given->gpu);
+  if (!code) gpu_kernels_load(&e->kernels, &e->given->gpu, nullptr);
   return code;
 }
 

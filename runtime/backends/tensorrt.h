@@ -24,8 +24,6 @@ typedef struct tensorrt_engine {
 int tensorrt_open(tensorrt_engine *engine, specc_backend *backend);
 void tensorrt_engine_free(tensorrt_engine *engine);
 void tensorrt_forget_plan(tensorrt_engine *engine);   /* its bytes are no longer needed */
-/* specc_judge.fatbin beside this library, read whole; NULL where there is none. */
-void *tensorrt_kernels(void);
 
 #ifdef __cplusplus
 }

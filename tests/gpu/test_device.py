@@ -1,0 +1,88 @@
+"""What needs an NVIDIA GPU: collected everywhere, skipped with the reason where there is none.
+
+SPECC_GPU_BUNDLES: bundles (os.pathsep between them) of this GPU to gate and to run; SPECC_KERNELS: test_gpu_judge and
+specc_judge.fatbin of a build (their folder)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from specc.errors import SpeccError
+from specc.runtime import Model, device, gpu
+
+pytestmark = pytest.mark.gpu
+BUNDLES = [Path(path) for path in os.environ.get("SPECC_GPU_BUNDLES", "").split(os.pathsep) if path]
+
+
+@pytest.fixture(autouse=True)
+def here() -> None:
+    """Skips where no GPU is, with the runtime's own sentence."""
+    try:
+        gpu()
+    except SpeccError as error:
+        pytest.skip(f"no NVIDIA GPU: {error}")
+
+
+@pytest.fixture(params=BUNDLES or [None], ids=lambda path: path.name if path else "none")
+def bundle(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of a named bundle."""
+    if request.param is None:
+        pytest.skip("SPECC_GPU_BUNDLES names no bundle of this GPU")
+    return Path(shutil.copytree(request.param, tmp_path / "bundle"))
+
+
+def test_the_gpu_describes_itself() -> None:
+    """A name, a compute capability, memory that adds up."""
+    found = gpu()
+    assert found.name and found.sm >= 75 and found.cuda >= 12000
+    assert 0 <= found.available <= found.memory
+
+
+def test_row_kernels_give_the_bits_of_the_cpu() -> None:
+    """The compiled kernels on the device against their host path, a vocabulary of 151,936 ids."""
+    folder = os.environ.get("SPECC_KERNELS")
+    if not folder:
+        pytest.skip("SPECC_KERNELS names no build with specc_judge.fatbin")
+    program = [f"{folder}/tests/test_gpu_judge", f"{folder}/specc_judge.fatbin", "151936", "20"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_engines_of_another_gpu_are_refused(bundle: Path) -> None:
+    """R42 on a device: the manifest's SM is compared before the engine is loaded."""
+    from specc.bundle import manifest_text
+
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    engine = manifest["engines"]["target"]
+    if "sm" not in engine:
+        pytest.skip(f"backend {engine['backend']} is not bound to a compute capability")
+    engine["sm"] += 1
+    (bundle / "manifest.json").write_text(manifest_text(manifest)[0])
+    with pytest.raises(SpeccError, match=r"was built for SM \d+ and this GPU .* is SM \d+"):
+        Model.open(bundle)
+
+
+def test_gate_then_the_same_text_on_and_off(bundle: Path) -> None:
+    """The gate's verdict is bound to the GPU; coupled text is the same with and without speculation (R43, R44, R48)."""
+    from specc.gate.judge import judge
+
+    with Model.open(bundle) as model:
+        assert model.info.reasons != ()
+    judge(bundle, trials=2000, seed=1, threads=0, certificates=None, progress=lambda *_: False)
+    with Model.open(bundle) as model, model.session() as session:
+        kind = model.info.certificate.kind
+        texts = [
+            session.run([1, 2, 3, 4, 1, 2, 3], rule="coupled", seed=seed, max_new_tokens=48, speculation=on).tokens
+            for seed in range(4)
+            for on in (True, False)
+        ]
+    assert kind != "none"
+    assert kind != "bit-exact" or texts[0::2] == texts[1::2]
+    saved = [json.loads(path.read_text()) for path in (bundle / "certificates").glob("*.json")]
+    assert {one["device"] for one in saved} == {gpu().name} and device()[0] != gpu().name
