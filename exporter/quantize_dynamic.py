@@ -55,10 +55,9 @@ def head_as_matmul(graph: Graph) -> Graph:
     """A Gemm over a transposed weight as MatMul over a weight of its own, which is what the converter quantizes."""
     out = copy_of(graph)
     for node in list(out.model.graph):
-        if node.op_type != "Gemm":
+        weight = node.inputs[1] if node.op_type == "Gemm" else None
+        if weight is None or weight.const_value is None:
             continue
-        weight = node.inputs[1]
-        assert weight is not None and weight.const_value is not None
         flip = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
         array = np.asarray(weight.const_value.numpy())
         turned = initializer(out.model.graph, "lm_head.turned", np.ascontiguousarray(array.T if flip else array))

@@ -95,5 +95,7 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
     monkeypatch.setattr("specc.checkpoint.open_once", lambda source, base: fake)
     monkeypatch.setattr("specc.exporter.export", export)
     monkeypatch.setattr("specc.gate.lint.lint_file", lambda path: [])
+    groups = [{"group": f"layer {i}", "kl": 0.01 * i, "top1": 0.9} for i in range(5)]
+    monkeypatch.setattr("specc.exporter.sensitivity.sensitivity", lambda *_: groups)
     counter.checkpoint, counter.spec = fake, spec
     return counter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from specc.checkpoint import Described, build_extra, describe
 from specc.clock import Clock, Reporter, Row, Steps
 from specc.engines import lend, ship
 from specc.errors import JudgeError
-from specc.gate.quality import misses
+from specc.gate.quality import misses, worst_groups
 from specc.plan import EnginePlan, Plan, make_plan
 from specc.recipe import Recipe, Source, load_recipe
 from specc.scratch import told
@@ -57,10 +57,12 @@ class Built:
 
 
 def build(
-    recipe_path: Path, hardware: str | None = None, out: Path | None = None, reporter: Reporter | None = None
-) -> Built:
+    recipe_path: Path, hardware: str | None = None, out: Path | None = None, reporter: Reporter | None = None,
+    sensitivity: bool = False,
+) -> Built:  # fmt: skip
     """Build the recipe's bundle into `out` (default: a folder of the recipe's name here).
 
+    sensitivity: also measure what quantizing each group of layers alone costs, and keep it with the quality.
     Raises InputError, RecipeError, EnvironmentFault; nothing but the cache is left behind then.
     """
     recipe = load_recipe(recipe_path)
@@ -71,7 +73,10 @@ def build(
         planned = plan_stage(recipe, hardware, clock)
         tokenizer = tokenizer_stage(planned, clock)
         engines = export_stages(planned, clock)
-        check_quality(recipe, engines["target"])
+        groups = partial(sensitivity_stage, planned, clock)
+        check_quality(recipe, engines["target"], groups)
+        if sensitivity:
+            engines["target"].facts["sensitivity"] = groups()
         findings = lint_stage(engines["target"], clock)
         return pack_stage(place, planned, tokenizer, engines, findings, clock)
 
@@ -203,13 +208,34 @@ def write_engine(
 # ---------------------------------------------------------------------- quality, lint and pack
 
 
-def check_quality(recipe: Recipe, engine: Stage) -> None:
-    """Hold the target's quality against the recipe's limits. Raises JudgeError, so that no bundle is written."""
+def check_quality(recipe: Recipe, engine: Stage, groups: Callable[[], list[dict[str, Any]]]) -> None:
+    """Hold the target's quality against the recipe's limits. Raises JudgeError, so that no bundle is written.
+
+    `groups` measures what each group of layers costs alone; it is asked only to name the worst ones of a failure.
+    """
     limits = {name: getattr(recipe.gate, name) for name in ("kl_max", "top1_min", "perplexity_max")}
     wrong = misses(engine.facts["quality"], **limits)
     if wrong:
         advice = "use a scheme with more bits, or other limits under 'gate'"
-        raise JudgeError(f"{recipe.file}: the quantized target is not good enough: {'; '.join(wrong)}; {advice}")
+        why = f"{'; '.join(wrong)}; worst alone are {worst_groups(groups())}"
+        raise JudgeError(f"{recipe.file}: the quantized target is not good enough: {why}; {advice}")
+
+
+def sensitivity_stage(planned: Planned, clock: Clock) -> list[dict[str, Any]]:
+    """KL of each group of the target's layers when it alone is quantized."""
+    engine = next(engine for engine in planned.plan.engines if engine.name == "target")
+
+    def make(_: Path) -> dict[str, Any]:
+        with build_extra():
+            from specc.exporter.sensitivity import sensitivity
+
+            return {"groups": sensitivity(planned.target.open(), engine, clock.steps("sensitivity"))}
+
+    inputs = {"engine": asdict(engine), "code": code_hash("specc.exporter"), "tools": tool_versions()}
+    with clock.stage("sensitivity") as hit:
+        made = stage("sensitivity", inputs, make)
+        hit(made.cached)
+    return list(made.facts["groups"])
 
 
 def lint_stage(engine: Stage, clock: Clock) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 
 from specc.build import Built
+from specc.gate.quality import worst_groups
 from specc.plan import ENGINE_OVERHEAD, Plan
 
 MEGA = 1 << 20
@@ -92,6 +93,9 @@ def built(result: Built) -> None:
         ("context", f"{plan.context} tokens, {megabytes(plan.memory.total)} of memory predicted"),
         ("speculation", verdict(result)),
     ]
+    groups = result.quality.get("target", {}).get("sensitivity")
+    if groups:
+        rows.append(("costs most alone", worst_groups(groups)))
     table(bundle.manifest["name"], ("what", "value"), rows)
 
 

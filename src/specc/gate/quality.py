@@ -1,7 +1,9 @@
 """The quality judge: what quantizing cost, measured by the exporter on held-out text, against the recipe's limits."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def misses(measured: Mapping[str, float], kl_max: float | None = None, top1_min: float | None = None,
@@ -22,3 +24,9 @@ def misses(measured: Mapping[str, float], kl_max: float | None = None, top1_min:
 def meets(value: float, limit: float, side: str) -> bool:
     """Whether a number is on the right side of its limit."""
     return value >= limit if side == "below" else value <= limit
+
+
+def worst_groups(groups: Sequence[Mapping[str, Any]], most: int = 3) -> str:
+    """The groups that cost most when they alone are quantized, the worst first, in words."""
+    ranked = sorted(groups, key=lambda group: -group["kl"] if math.isfinite(group["kl"]) else -math.inf)
+    return ", ".join(f"{group['group']} (kl {group['kl']:.3g})" for group in ranked[:most])
