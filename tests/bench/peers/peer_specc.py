@@ -9,6 +9,7 @@ from typing import Any
 
 from serve import THREADS
 
+from specc import cache
 from specc.runtime import Model, Ort, device, engine_library, kernels, library
 from specc.runtime._ffi import ffi
 
@@ -16,26 +17,18 @@ WIDTHS = (*range(1, 18), 64)
 
 
 class Engine:
-    """A bundle that is not certified here is certified for this process, not in its folder."""
+    """Certificates are the bundle's own, or those that prepare.py keeps."""
 
     version = "specc"
 
     def __init__(self, source: str, context: int) -> None:
         self.folder, self.manifest = Path(source), json.loads((Path(source) / "manifest.json").read_text())
-        self.model = Model.open(source, threads=THREADS)
-        if "uncertified-device" in self.model.info.reasons and self.manifest["draft"]["kind"] != "none":
-            self.certify()
+        own = cache.root() / "peers" / "certificates"
+        self.model = Model.open(source, threads=THREADS, certificates=own if own.is_dir() else None)
         info = self.model.info
         self.session, self.drafts = self.model.session(), info.enabled
         state = f"K = {info.certificate.k}" if info.enabled else f"speculation off: {', '.join(info.reasons)}"
         self.system = f"kernels {kernels()}, {device()[0]}, {info.certificate.kind}, drafter {info.drafter}, {state}"
-
-    def certify(self) -> None:
-        """The certificate's measuring alone, over the bundle's calibration ids."""
-        import numpy as np
-
-        ids = np.frombuffer((self.folder / "calibration.bin").read_bytes()[12:], np.int32)
-        self.model.apply(self.model.certify(ids))
 
     @cached_property
     def engine(self) -> Any:
