@@ -5,42 +5,68 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #include <math.h>
+#include <string.h>
 
 #define AVX2_FMA __attribute__((target("avx2,fma"))) static
 #define INLINE __attribute__((target("avx2,fma"), always_inline)) static inline
 
 /* Four vectors of 8 lanes, each joined as stated: four sums. */
+INLINE __m256 pairs(__m256 a, __m256 b) { return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)); }
 INLINE __m128 join4(__m256 a, __m256 b, __m256 c, __m256 d) {
-  __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-  return _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
+  __m256 fours = pairs(pairs(a, b), pairs(c, d));
+  return _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1));
 }
 
-/* Four dots that share nothing but their loop. */
-INLINE __m128 dots4(const float *q0, const float *k0, const float *q1, const float *k1, const float *q2, const float *k2,
-                    const float *q3, const float *k3, int d) {
-  __m256 a = _mm256_setzero_ps(), b = a, c = a, e = a;
-  for (int i = 0; i < d; i += 8) {
-    a = _mm256_fmadd_ps(_mm256_loadu_ps(q0 + i), _mm256_loadu_ps(k0 + i), a);
-    b = _mm256_fmadd_ps(_mm256_loadu_ps(q1 + i), _mm256_loadu_ps(k1 + i), b);
-    c = _mm256_fmadd_ps(_mm256_loadu_ps(q2 + i), _mm256_loadu_ps(k2 + i), c);
-    e = _mm256_fmadd_ps(_mm256_loadu_ps(q3 + i), _mm256_loadu_ps(k3 + i), e);
+/* QUERIES x keys dots that share what they load; the sums of query i lie at acc[i * keys]. */
+INLINE void dots(const int queries, const int keys, const float *const *q, const float *k, size_t d, __m256 acc[12]) {
+#pragma GCC unroll 12
+  for (int i = 0; i < queries * keys; i++) acc[i] = _mm256_setzero_ps();
+  for (size_t at = 0; at < d; at += 8) {
+    __m256 x[QUERIES];
+#pragma GCC unroll 4
+    for (int i = 0; i < queries; i++) x[i] = _mm256_loadu_ps(q[i] + at);
+#pragma GCC unroll 8
+    for (int s = 0; s < keys; s++) {
+      __m256 y = _mm256_loadu_ps(k + (size_t)s * d + at);
+#pragma GCC unroll 4
+      for (int i = 0; i < queries; i++) acc[i * keys + s] = _mm256_fmadd_ps(x[i], y, acc[i * keys + s]);
+    }
   }
-  return join4(a, b, c, e);
 }
 
-/* One query: four keys at a time. Several: all of them at each key, a missing one stands in for the first. */
-AVX2_FMA void scores_avx2(const float *const *q, int queries, const float *k, int n, int head_dim, float *const *score) {
-  size_t d = (size_t)head_dim;
-  float four[4];
+/* A fixed number of queries: 8, 4, 4 or 2 keys at a time, so that the sums fit the registers; what is left over one by one. */
+INLINE void scores_of(const int queries, const float *const *q, const float *k, int n, size_t d, float *const *score) {
+  const int keys = queries == 1 ? 8 : queries == 4 ? 2 : 4;
+  __m256 acc[12];
   int s = 0;
-  if (queries == 1) {
-    for (; s + 4 <= n; s += 4, k += 4 * d) _mm_storeu_ps(score[0] + s, dots4(*q, k, *q, k + d, *q, k + 2 * d, *q, k + 3 * d, head_dim));
-    for (; s < n; s++, k += d) score[0][s] = _mm_cvtss_f32(dots4(*q, k, *q, k, *q, k, *q, k, head_dim));
-    return;
+  for (; s + keys <= n; s += keys, k += (size_t)keys * d) {
+    dots(queries, keys, q, k, d, acc);
+    if (queries == 4) {
+      float sums[8];
+      _mm_storeu_ps(sums, join4(acc[0], acc[1], acc[2], acc[3]));
+      _mm_storeu_ps(sums + 4, join4(acc[4], acc[5], acc[6], acc[7]));
+      for (int i = 0; i < 4; i++) memcpy(score[i] + s, sums + 2 * i, 2 * sizeof *sums);
+      continue;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < queries * keys / 4; i++)
+      _mm_storeu_ps(score[i * 4 / keys] + s + i * 4 % keys, join4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]));
   }
   for (; s < n; s++, k += d) {
-    _mm_storeu_ps(four, dots4(q[0], k, q[1], k, q[queries > 2 ? 2 : 0], k, q[queries > 3 ? 3 : 0], k, head_dim));
+    float four[4];
+    dots(queries, 1, q, k, d, acc);
+    _mm_storeu_ps(four, join4(acc[0], acc[queries > 1 ? 1 : 0], acc[queries > 2 ? 2 : 0], acc[queries > 3 ? 3 : 0]));
     for (int i = 0; i < queries; i++) score[i][s] = four[i];
+  }
+}
+
+AVX2_FMA void scores_avx2(const float *const *q, int queries, const float *k, int n, int head_dim, float *const *score) {
+  size_t d = (size_t)head_dim;
+  switch (queries) {
+    case 1: scores_of(1, q, k, n, d, score); break;
+    case 2: scores_of(2, q, k, n, d, score); break;
+    case 3: scores_of(3, q, k, n, d, score); break;
+    default: scores_of(4, q, k, n, d, score);
   }
 }
 

@@ -3,7 +3,8 @@
  * Keys are taken in spans of 128 by absolute slot. Within a span: score = (scale * q) . k, soft cap, bias, then m, l and o
  * in the order that kernels.h states. Spans are joined in rising order with the
  * largest m of all (Dao et al., "FlashAttention", 2022; the split over spans is "flash decoding"). Spans are the unit of
- * work for threads, so that no sum ever depends on their number. Slots a row does not see are never read. */
+ * work for threads, so that no sum ever depends on their number. Slots beyond the rows of the call
+ * are never read. */
 #include "float_math.h"
 #include "internal.h"
 #include "ops.h"
@@ -17,8 +18,9 @@ typedef struct job {
   const float *qkv, *bias;
   const int32_t *past;
   const int64_t *position;
-  float *q;                        /* [batch][kv_heads][group][rows][head_dim] rotated and scaled */
-  float *part;                     /* [batch][kv_heads][spans][group * rows][head_dim + 2]: o, m, l */
+  float *q;                        /* [batch][kv_heads][rows][heads that share a key head][head_dim] rotated and scaled */
+  float *part;                     /* [batch][kv_heads][spans][rows * heads that share][head_dim + 2]: o, m, l */
+  atomic_int *left;                /* [batch][kv_heads] spans not done yet */
   float *k, *v, *y;
   int batch, rows, spans, per_kv;
 } job;
@@ -44,7 +46,7 @@ static void place_row(void *argument, size_t at) {
   size_t slot = (size_t)(j->past[b] + i);
   for (int h = 0; h < t->heads; h++) {
     size_t kv = (size_t)(b * t->kv_heads + h / j->per_kv), in_group = (size_t)(h % j->per_kv);
-    rotate(row + h * d, c, s, half, d, t->scale, j->q + ((kv * (size_t)j->per_kv + in_group) * (size_t)j->rows + (size_t)i) * (size_t)d);
+    rotate(row + h * d, c, s, half, d, t->scale, j->q + ((kv * (size_t)j->rows + (size_t)i) * (size_t)j->per_kv + in_group) * (size_t)d);
   }
   for (int h = 0; h < t->kv_heads; h++) {
     size_t to = ((size_t)(b * t->kv_heads + h) * (size_t)t->capacity + slot) * (size_t)d;
@@ -68,80 +70,100 @@ static void seen(const job *j, int b, int i, int begin, int *from, int *to) {
   if (*to < *from) *to = *from;
 }
 
-/* What one group of queries needs of a span. All see `common` slots; some see a few more in front or behind. */
+/* A few queries of a key head against a span. Queries are counted row by row, the heads that share the keys within a row. */
 typedef struct tile {
-  int n, from[QUERIES], to[QUERIES], common_from, common_to;
+  int n, from[QUERIES], to[QUERIES];   /* slots that each one sees */
   const float *q[QUERIES];
-  float *part[QUERIES], weight[QUERIES][SPAN];
+  float *part[QUERIES], (*weight)[SPAN];
 } tile;
 
-static void score_tile(const job *j, tile *t, const float *k, int begin) {
+enum { CHUNK = 24, STEP = 32 };        /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile */
+
+static int least(int a, int b) { return a < b ? a : b; }
+static int most(int a, int b) { return a > b ? a : b; }
+
+/* Scores of slots begin .. end - 1 for all; those that a query does not see are written by this call all the same, and not used. */
+static void score_tile(const job *j, const tile *t, const float *k, int span, int begin, int end) {
   size_t d = (size_t)j->t->head_dim;
-  float *at[QUERIES], *one;
-  for (int i = 0; i < t->n; i++) at[i] = t->weight[i] + t->common_from - begin;
-  if (t->common_to > t->common_from)
-    j->kernels->scores(t->q, t->n, k + (size_t)t->common_from * d, t->common_to - t->common_from, (int)d, at);
-  for (int i = 0; i < t->n; i++)
-    for (int s = t->from[i]; s < t->to[i]; s++) {
-      if (s == t->common_from && t->common_to > s) s = t->common_to;
-      if (s >= t->to[i]) break;
-      one = t->weight[i] + s - begin;
-      j->kernels->scores(t->q + i, 1, k + (size_t)s * d, 1, (int)d, &one);
-    }
+  int from = t->from[0], to = t->to[0];
+  float *at[QUERIES];
+  for (int i = 1; i < t->n; i++) { from = least(from, t->from[i]); to = most(to, t->to[i]); }
+  from = most(from, begin);
+  to = least(to, end);
+  if (to <= from) return;
+  for (int i = 0; i < t->n; i++) at[i] = t->weight[i] + from - span;
+  j->kernels->scores(t->q, t->n, k + (size_t)from * d, to - from, (int)d, at);
 }
 
-static void blend_tile(const job *j, tile *t, const float *v, int begin) {
+static void blend_one(const job *j, const tile *t, int i, const float *v, int span, int from, int to) {
+  size_t d = (size_t)j->t->head_dim;
+  const float *w = t->weight[i] + from - span;
+  if (to > from) j->kernels->blend(&w, 1, v + (size_t)from * d, to - from, (int)d, t->part + i);
+}
+
+/* Slots that all see together; what one sees in front of them or behind them alone. */
+static void blend_tile(const job *j, const tile *t, const float *v, int span, int begin, int end) {
   size_t d = (size_t)j->t->head_dim;
   const float *at[QUERIES];
-  bool shared = t->common_to > t->common_from;
-  for (int i = 0; i < t->n; i++) {
-    const float *w = t->weight[i] + t->from[i] - begin;
-    int n = (shared ? t->common_from : t->to[i]) - t->from[i];
-    memset(t->part[i], 0, d * sizeof *t->part[i]);
-    if (n > 0) j->kernels->blend(&w, 1, v + (size_t)t->from[i] * d, n, (int)d, t->part + i);
-    at[i] = t->weight[i] + t->common_from - begin;
-  }
-  if (!shared) return;
-  j->kernels->blend(at, t->n, v + (size_t)t->common_from * d, t->common_to - t->common_from, (int)d, t->part);
-  for (int i = 0; i < t->n; i++) {
-    const float *w = t->weight[i] + t->common_to - begin;
-    if (t->to[i] > t->common_to) j->kernels->blend(&w, 1, v + (size_t)t->common_to * d, t->to[i] - t->common_to, (int)d, t->part + i);
-  }
+  int from = begin, to = end;
+  for (int i = 0; i < t->n; i++) { from = most(from, t->from[i]); to = least(to, t->to[i]); }
+  for (int i = 0; i < t->n; i++) blend_one(j, t, i, v, span, most(begin, t->from[i]), least(to > from ? from : end, t->to[i]));
+  if (to <= from) return;
+  for (int i = 0; i < t->n; i++) at[i] = t->weight[i] + from - span;
+  j->kernels->blend(at, t->n, v + (size_t)from * d, to - from, (int)d, t->part);
+  for (int i = 0; i < t->n; i++) blend_one(j, t, i, v, span, to, least(end, t->to[i]));
 }
 
-static void weigh_tile(const job *j, tile *t, int b, const int *rows, int begin) {
+static void weigh_tile(const job *j, const tile *t, int b, size_t first, int span) {
   const attention *a = j->t;
   for (int i = 0; i < t->n; i++) {
-    int n = t->to[i] - t->from[i];
-    float *score = t->weight[i] + t->from[i] - begin;
+    int n = t->to[i] - t->from[i], row = (int)(first + (size_t)i) / j->per_kv;
+    float *score = t->weight[i] + t->from[i] - span;
     if (a->soft_cap > 0) soften(score, n, a->soft_cap);
     if (j->bias)
-      for (int s = 0; s < n; s++) score[s] += j->bias[(size_t)(b * j->rows + rows[i]) * (size_t)a->capacity + (size_t)(t->from[i] + s)];
+      for (int s = 0; s < n; s++) score[s] += j->bias[(size_t)(b * j->rows + row) * (size_t)a->capacity + (size_t)(t->from[i] + s)];
+    memset(t->part[i], 0, (size_t)a->head_dim * sizeof *t->part[i]);
     t->part[i][a->head_dim] = j->kernels->weigh(score, n, &t->part[i][a->head_dim + 1]);
   }
 }
 
-/* One span of one key head, for every row and every head that shares it, QUERIES at a time. */
+static void fill_tile(const job *j, tile *t, size_t at, size_t first, int n, int span) {
+  size_t d = (size_t)j->t->head_dim, kv = at / (size_t)j->spans, queries = (size_t)(j->per_kv * j->rows);
+  t->n = n;
+  for (int i = 0; i < n; i++) {
+    size_t r = first + (size_t)i;
+    seen(j, (int)kv / j->t->kv_heads, (int)r / j->per_kv, span, &t->from[i], &t->to[i]);
+    t->q[i] = j->q + (kv * queries + r) * d;
+    t->part[i] = j->part + (at * queries + r) * (d + 2);
+  }
+}
+
+/* One span of one key head for up to CHUNK queries from `first` on: keys, then values, each read from memory once. */
+static void span_chunk(const job *j, size_t at, size_t first, int queries, int span) {
+  size_t kv = at / (size_t)j->spans, cache = kv * (size_t)j->t->capacity * (size_t)j->t->head_dim;
+  int each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, end = least(span + SPAN, j->past[kv / (size_t)j->t->kv_heads] + j->rows);
+  float weight[CHUNK][SPAN];
+  tile t[(CHUNK + 2) / 3];
+  for (int i = 0; i < tiles; i++) {
+    t[i].weight = weight + i * each;
+    fill_tile(j, &t[i], at, first + (size_t)(i * each), least(each, queries - i * each), span);
+  }
+  for (int s = span; s < end; s += STEP)
+    for (int i = 0; i < tiles; i++) score_tile(j, &t[i], j->k + cache, span, s, least(end, s + STEP));
+  for (int i = 0; i < tiles; i++) weigh_tile(j, &t[i], (int)kv / j->t->kv_heads, first + (size_t)(i * each), span);
+  for (int s = span; s < end; s += STEP)
+    for (int i = 0; i < tiles; i++) blend_tile(j, &t[i], j->v + cache, span, s, least(end, s + STEP));
+}
+
+static void join_head(const job *j, size_t kv);
+
+/* One span of one key head, for every row and every head that shares it. Who ends the head's last span joins them all. */
 static void span_part(void *argument, size_t at) {
   job *j = argument;
-  const attention *a = j->t;
-  size_t d = (size_t)a->head_dim, kv = at / (size_t)j->spans, queries = (size_t)(j->per_kv * j->rows);
-  int b = (int)kv / a->kv_heads, begin = (int)(at % (size_t)j->spans) * SPAN, rows[QUERIES];
-  tile t;
-  for (size_t r = 0; r < queries; r += QUERIES) {
-    t.n = (int)(queries - r < QUERIES ? queries - r : QUERIES);
-    for (int i = 0; i < t.n; i++) {
-      rows[i] = (int)(r + (size_t)i) % j->rows;
-      seen(j, b, rows[i], begin, &t.from[i], &t.to[i]);
-      t.common_from = i && t.common_from > t.from[i] ? t.common_from : t.from[i];
-      t.common_to = i && t.common_to < t.to[i] ? t.common_to : t.to[i];
-      t.q[i] = j->q + (kv * queries + r + (size_t)i) * d;
-      t.part[i] = j->part + (at * queries + r + (size_t)i) * (d + 2);
-    }
-    score_tile(j, &t, j->k + kv * (size_t)a->capacity * d, begin);
-    weigh_tile(j, &t, b, rows, begin);
-    blend_tile(j, &t, j->v + kv * (size_t)a->capacity * d, begin);
-  }
+  int queries = j->per_kv * j->rows;
+  size_t kv = at / (size_t)j->spans;
+  for (int r = 0; r < queries; r += CHUNK) span_chunk(j, at, (size_t)r, least(CHUNK, queries - r), (int)(at % (size_t)j->spans) * SPAN);
+  if (atomic_fetch_sub(&j->left[kv], 1) == 1) join_head(j, kv);
 }
 
 /* Spans of one (batch, head, row) joined in rising order. */
@@ -159,14 +181,13 @@ SPECC_CLONES static void join(const float *part, size_t stride, int spans, int h
   for (int i = 0; i < head_dim; i++) y[i] = l != 0 ? y[i] / l : 0;   /* a row that sees nothing is 0 */
 }
 
-static void join_row(void *argument, size_t at) {
-  job *j = argument;
+/* Every row of the heads that share key head kv. */
+static void join_head(const job *j, size_t kv) {
   const attention *t = j->t;
-  int b = (int)at / j->rows, i = (int)at % j->rows, per_span = j->per_kv * j->rows;
-  size_t d = (size_t)t->head_dim, stride = (size_t)per_span * (d + 2);
-  for (int h = 0; h < t->heads; h++) {
-    size_t kv = (size_t)(b * t->kv_heads + h / j->per_kv), r = (size_t)(h % j->per_kv * j->rows + i);
-    join(j->part + kv * (size_t)j->spans * stride + r * (d + 2), stride, j->spans, t->head_dim, j->y + (at * (size_t)t->heads + (size_t)h) * d);
+  size_t d = (size_t)t->head_dim, queries = (size_t)(j->per_kv * j->rows), stride = queries * (d + 2), b = kv / (size_t)t->kv_heads;
+  for (size_t r = 0; r < queries; r++) {
+    size_t row = b * (size_t)j->rows + r / (size_t)j->per_kv, head = kv % (size_t)t->kv_heads * (size_t)j->per_kv + r % (size_t)j->per_kv;
+    join(j->part + kv * (size_t)j->spans * stride + r * (d + 2), stride, j->spans, t->head_dim, j->y + (row * (size_t)t->heads + head) * d);
   }
 }
 
@@ -179,10 +200,12 @@ bool attend(const attention *t, const float *qkv, const int32_t *past, const int
   j.spans = (longest + SPAN - 1) / SPAN;
   size_t d = (size_t)t->head_dim, queries = (size_t)batch * (size_t)t->heads * (size_t)rows;
   j.q = scratch(2, queries * d * sizeof *j.q);
-  j.part = scratch(3, queries * (size_t)j.spans * (d + 2) * sizeof *j.part);
+  size_t parts = queries * (size_t)j.spans * (d + 2) * sizeof *j.part, kv_heads = (size_t)batch * (size_t)t->kv_heads;
+  j.part = scratch(3, parts + kv_heads * sizeof *j.left);
   if (!j.q || !j.part) return false;
+  j.left = (atomic_int *)(void *)((char *)j.part + parts);
+  for (size_t i = 0; i < kv_heads; i++) atomic_init(&j.left[i], j.spans);
   pool_run(rows < 8 ? NULL : threads, place_row, (size_t)batch * (size_t)rows, &j);
   pool_run(threads, span_part, (size_t)batch * (size_t)t->kv_heads * (size_t)j.spans, &j);
-  pool_run(rows < 8 ? NULL : threads, join_row, (size_t)batch * (size_t)rows, &j);
   return true;
 }
