@@ -23,15 +23,23 @@ X86 = targets.load("cpu-x86")
 
 
 def test_widths_and_capacity(write_recipe: Write) -> None:
-    plan = make_plan(load_recipe(write_recipe(context=1024)), X86, SPEC)
-    assert plan.target.widths == (1, 2, 3, 4, 5, 64) and plan.chunk == 64 and plan.rows == 5
+    plan = make_plan(load_recipe(write_recipe(context=1024, scheme="w4")), X86, SPEC)
+    assert plan.target.widths == (*range(1, 18), 64) and plan.chunk == 64 and plan.rows == 5
     assert plan.target.capacity == 1024 + 64 and plan.draft is None and plan.engines == (plan.target,)
 
 
-@pytest.mark.parametrize(("k", "context", "widths"), [(4, 6, (1, 2, 3, 4, 5, 6)), (1, 40, (1, 2, 40))])
+@pytest.mark.parametrize(("k", "context", "widths"), [(4, 6, (1, 2, 3, 4, 5, 6)), (1, 40, (*range(1, 18), 40))])
 def test_the_chunk_is_clipped_to_the_context(write_recipe: Write, k: int, context: int, widths: tuple[int]) -> None:
-    plan = make_plan(load_recipe(write_recipe(k=k, context=context)), X86, SPEC)
+    plan = make_plan(load_recipe(write_recipe(k=k, context=context, scheme="w4")), X86, SPEC)
     assert plan.target.widths == widths and plan.chunk == context
+
+
+def test_other_operators_list_what_rounds_use(write_recipe: Write) -> None:
+    """Every width costs time in a certificate; only our own operators agree over all of them."""
+    plan = make_plan(load_recipe(write_recipe(dialect="ort")), X86, SPEC)
+    assert plan.target.widths == (1, 2, 3, 4, 5, 64)
+    early = make_plan(load_recipe(write_recipe(draft={"kind": "early-exit", "layers": 4}, scheme="w4")), X86, SPEC)
+    assert early.draft is not None and early.draft.widths == (1, 2, 3, 4, 5, 64)
 
 
 def test_sixteen_tokens_fit_the_runtime(write_recipe: Write) -> None:

@@ -3,8 +3,9 @@
  * A window is a stretch of positions. Its reference is each position's row at the reference width, the smallest that
  * holds K+1 rows. A pass replays the window at one width: `real` rows of a call are the text, later rows are random ids,
  * and everything at and behind the window's first slot is poisoned before the pass. Offset passes put every position at
- * every slot of a width (a few slots for the prefill chunk); random passes roll back by random lengths; mixed passes
- * change the width from call to call; a pass on a fresh cache repeats the reference. Rows are compared by all their bits. */
+ * every slot of a width (a few slots for the prefill chunk and for widths that no round of K + 1 rows uses); random passes
+ * roll back by random lengths; mixed passes change the width from call to call; a pass on a fresh cache repeats the reference.
+ * Rows are compared by all their bits. */
 #include "arithmetic.h"
 #include "internal.h"
 #include "sampling.h"
@@ -160,7 +161,7 @@ static int measure_window(measure *m) {
   if (!code) code = replay(m, m->reference, 0, 0, 1, 0);
   if (!code) code = replay(m, m->reference, 0, 0, 1, 1);
   for (int32_t w = 0; w < m->c->n_widths && !code; w++) {
-    int32_t width = m->c->widths[w], stride = width > m->window / 2 ? m->window / 3 + 1 : 1;
+    int32_t width = m->c->widths[w], stride = width > m->window / 2 ? m->window / 3 + 1 : width > m->model->k_max + 1 ? width / 4 + 1 : 1;
     for (int32_t first = 0; first < width && first < m->window && !code; first += stride) code = replay(m, w, first, 0, 0, 0);
     for (int i = 0; i < 2 && !code && width <= m->window; i++) code = replay(m, w, 0, 1, 0, 0);
   }

@@ -14,6 +14,8 @@ from specc.recipe import Scheme as Scheme
 from specc.targets import Hardware
 
 CHUNK = 64
+CERTIFIED = 17
+"""Widest call that a certificate of our own operators shows beside the prefill chunk, whatever K is."""
 KERNEL_BLOCK = 32
 PER_WEIGHT = {"fp32": 4, "fp16": 2, "bf16": 2, "dynamic-int8": 1, "int8": 1, "fp8": 1}
 """Bytes of a weight where blocks do not matter; the scales of whole columns are left out."""
@@ -221,9 +223,10 @@ def check_draft_context(recipe: Recipe, draft: ModelSpec) -> None:
 def plan_engine(
     name: str, spec: ModelSpec, scheme: Scheme, layers: int, context: int, k: int, dialect: str, shares: str | None
 ) -> EnginePlan:
-    """Widths 1..K+1 and the prefill chunk; capacity leaves room for the widest call behind a full context."""
+    """Widths 1..K+1 (the target on our own operators: 1..17) and the prefill chunk; capacity has room for the widest."""
     chunk = min(CHUNK, context)
-    widths = tuple(sorted({*range(1, k + 2), chunk}))
+    shown = min(CERTIFIED, chunk) if (name, dialect) == ("target", "specc-cpu") else 0
+    widths = tuple(sorted({*range(1, max(k + 1, shown) + 1), chunk}))
     capacity = context + widths[-1]
     return EnginePlan(name, spec, scheme, layers, context, capacity, widths, chunk, dialect, shares)
 
