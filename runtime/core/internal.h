@@ -41,6 +41,9 @@ int specc_error(int code, const char *format, ...) __attribute__((format(printf,
   X(ignore_cancel)         /* the cancel flag is stored and never read (R54) */ \
   X(empty_prompt)          /* a prompt of no tokens reaches the loop (R55) */ \
   X(prompt_limit)          /* the longest prompt is counted in cache slots, not in the context (R56) */ \
+  X(swallowed_nan)         /* a block of activations that is not finite counts as zeros (R13) */ \
+  X(block_left_out)        /* products leave their last block of inputs out (R37) */ \
+  X(pairs_saturate)        /* products of bytes are added up in pairs of 16 bits that saturate (R39) */ \
   X(numerics_unchecked)    /* the judge of widths passes every row (R01) */
 #define SPECC_FAULT_ENUM(name) SPECC_FAULT_##name,
 enum specc_fault_id { SPECC_FAULT_none, SPECC_FAULTS(SPECC_FAULT_ENUM) SPECC_FAULT_count };

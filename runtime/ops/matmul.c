@@ -48,6 +48,14 @@ typedef struct job {
   int rows, blocks, groups_per_part;
 } job;
 
+#ifdef SPECC_CONTROLS
+static void spoil(activation *a, int blocks) {
+  for (int b = 0; b < blocks && SPECC_FAULT(swallowed_nan); b++)
+    if (a[b].d != a[b].d) a[b].d = a[b].d_sum = 0;
+  if (SPECC_FAULT(block_left_out)) memset(a + blocks - 1, 0, sizeof *a);
+}
+#endif
+
 /* Norm and quantization of one row. */
 static void prepare_row(void *argument, size_t i) {
   job *j = argument;
@@ -59,6 +67,9 @@ static void prepare_row(void *argument, size_t i) {
     x = normed;
   }
   p->kernels->quantize(x, j->blocks, j->a + i * (size_t)j->blocks);
+#ifdef SPECC_CONTROLS
+  spoil(j->a + i * (size_t)j->blocks, j->blocks);
+#endif
 }
 
 /* n results of one row, from column `at`: bias and residual come on top. */
@@ -98,11 +109,15 @@ static void product_part(void *argument, size_t part) {
   int groups = p->outputs / GROUP, first = (int)part * j->groups_per_part, last = first + j->groups_per_part;
   size_t bytes = group_bytes(p->kind, j->blocks), lda = (size_t)j->blocks;
   float sums[TILE_ROWS * GROUP];
+  dot_fn dot = p->kernels->dot[p->kind];
+#ifdef SPECC_CONTROLS
+  if (SPECC_FAULT(pairs_saturate) && p->kind == WEIGHT_W8) dot = kernels_saturating;
+#endif
   last = last < groups ? last : groups;
   for (int g = first; g < last; g++)
     for (int row = 0; row < j->rows; row += TILE_ROWS) {
       int rows = j->rows - row < TILE_ROWS ? j->rows - row : TILE_ROWS;
-      p->kernels->dot[p->kind](p->weights + bytes * (size_t)g, j->a + (size_t)row * lda, lda, rows, j->blocks, sums);
+      dot(p->weights + bytes * (size_t)g, j->a + (size_t)row * lda, lda, rows, j->blocks, sums);
       finish_group(j, sums, rows, row, g);
     }
 }

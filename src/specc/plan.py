@@ -223,7 +223,7 @@ def check_draft_context(recipe: Recipe, draft: ModelSpec) -> None:
 def plan_engine(
     name: str, spec: ModelSpec, scheme: Scheme, layers: int, context: int, k: int, dialect: str, shares: str | None
 ) -> EnginePlan:
-    """Widths 1..K+1 (the target on our own operators: 1..17) and the prefill chunk; capacity has room for the widest."""
+    """Widths 1..K+1 (the target on our own operators: 1..17) and the prefill chunk; capacity holds the widest too."""
     chunk = min(CHUNK, context)
     shown = min(CERTIFIED, chunk) if (name, dialect) == ("target", "specc-cpu") else 0
     widths = tuple(sorted({*range(1, max(k + 1, shown) + 1), chunk}))
