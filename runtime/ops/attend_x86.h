@@ -102,13 +102,18 @@ AVX2_FMA float weigh_avx2(float *score, int n, float *l) {
   bad = _mm256_movemask_ps(nan) != 0;
   for (int i = s; i < n; i++) { m = score[i] > m ? score[i] : m; bad |= score[i] != score[i]; }
   bool none = !(m > -INFINITY);
-  for (int i = 0; i < n; i += 8) {
-    int left = n - i < 8 ? n - i : 8;
-    for (int j = 0; j < 8; j++) tail[j] = j < left ? score[i + j] : -INFINITY;
-    __m256 x = none ? _mm256_setzero_ps() : exp8(_mm256_sub_ps(left == 8 ? _mm256_loadu_ps(score + i) : _mm256_loadu_ps(tail), _mm256_set1_ps(m)));
-    if (left == 8) _mm256_storeu_ps(score + i, x);
-    else { _mm256_storeu_ps(tail, x); for (int j = 0; j < left; j++) score[i + j] = tail[j]; }
-    sum = _mm256_add_ps(sum, x);                                               /* a lane without a slot adds exp(-inf) = 0 */
+  if (none) { memset(score, 0, (size_t)n * sizeof *score); *l = bad ? NAN : 0; return m; }
+  for (int i = 0; i < s; i += 8) {
+    __m256 x = exp8(_mm256_sub_ps(_mm256_loadu_ps(score + i), _mm256_set1_ps(m)));
+    _mm256_storeu_ps(score + i, x);
+    sum = _mm256_add_ps(sum, x);
+  }
+  if (s < n) {                                                                  /* a lane without a slot adds exp(-inf) = 0 */
+    for (int j = 0; j < 8; j++) tail[j] = s + j < n ? score[s + j] : -INFINITY;
+    __m256 x = exp8(_mm256_sub_ps(_mm256_loadu_ps(tail), _mm256_set1_ps(m)));
+    _mm256_storeu_ps(tail, x);
+    memcpy(score + s, tail, (size_t)(n - s) * sizeof *score);
+    sum = _mm256_add_ps(sum, x);
   }
   *l = bad ? NAN : _mm_cvtss_f32(join4(sum, sum, sum, sum));
   return m;

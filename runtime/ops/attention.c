@@ -23,6 +23,7 @@ typedef struct job {
   atomic_int *left;                /* [batch][kv_heads] spans not done yet */
   float *k, *v, *y;
   int batch, rows, spans, per_kv;
+  stage placed;
 } job;
 
 /* Halves rotated against each other: Su et al., "RoFormer" (2021), in the layout of the Hugging Face models. */
@@ -162,6 +163,7 @@ static void span_part(void *argument, size_t at) {
   job *j = argument;
   int queries = j->per_kv * j->rows;
   size_t kv = at / (size_t)j->spans;
+  stage_finish(&j->placed, place_row, j);
   for (int r = 0; r < queries; r += CHUNK) span_chunk(j, at, (size_t)r, least(CHUNK, queries - r), (int)(at % (size_t)j->spans) * SPAN);
   if (atomic_fetch_sub(&j->left[kv], 1) == 1) join_head(j, kv);
 }
@@ -194,7 +196,7 @@ static void join_head(const job *j, size_t kv) {
 bool attend(const attention *t, const float *qkv, const int32_t *past, const int64_t *position, const float *bias, int batch, int rows,
             float *k, float *v, float *y, const pool *threads) {
   job j = {.t = t, .kernels = t->kernels, .qkv = qkv, .bias = bias, .past = past, .position = position, .k = k, .v = v, .y = y,
-           .batch = batch, .rows = rows, .per_kv = t->heads / t->kv_heads};
+           .batch = batch, .rows = rows, .per_kv = t->heads / t->kv_heads, .placed = {.n = batch * rows}};
   int longest = 0;
   for (int b = 0; b < batch; b++) longest = past[b] + rows > longest ? past[b] + rows : longest;
   j.spans = (longest + SPAN - 1) / SPAN;
@@ -205,7 +207,6 @@ bool attend(const attention *t, const float *qkv, const int32_t *past, const int
   if (!j.q || !j.part) return false;
   j.left = (atomic_int *)(void *)((char *)j.part + parts);
   for (size_t i = 0; i < kv_heads; i++) atomic_init(&j.left[i], j.spans);
-  pool_run(rows < 8 ? NULL : threads, place_row, (size_t)batch * (size_t)rows, &j);
   pool_run(threads, span_part, (size_t)batch * (size_t)t->kv_heads * (size_t)j.spans, &j);
   return true;
 }

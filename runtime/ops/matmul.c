@@ -8,6 +8,21 @@ void pool_run(const pool *p, void (*work)(void *argument, size_t i), size_t n, v
   for (size_t i = 0; i < n; i++) work(argument, i);
 }
 
+#if defined(__x86_64__)
+#define REST() __builtin_ia32_pause()
+#else
+#define REST() ((void)0)
+#endif
+
+void stage_finish(stage *s, void (*work)(void *argument, size_t i), void *argument) {
+  if (atomic_load_explicit(&s->done, memory_order_acquire) == s->n) return;
+  for (int i; (i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed)) < s->n;) {
+    work(argument, (size_t)i);
+    atomic_fetch_add_explicit(&s->done, 1, memory_order_release);
+  }
+  while (atomic_load_explicit(&s->done, memory_order_acquire) < s->n) REST();
+}
+
 /* ------------------------------------------------------------------ scratch, one set per thread, freed when it ends */
 enum { SLOTS = 4 };
 typedef struct scratch_set { void *memory[SLOTS]; size_t bytes[SLOTS]; } scratch_set;
@@ -46,6 +61,7 @@ typedef struct job {
   float *normed, *y;
   activation *a;
   int rows, blocks, groups_per_part;
+  stage prepared;
 } job;
 
 #ifdef SPECC_CONTROLS
@@ -113,6 +129,7 @@ static void product_part(void *argument, size_t part) {
 #ifdef SPECC_CONTROLS
   if (SPECC_FAULT(pairs_saturate) && p->kind == WEIGHT_W8) dot = kernels_saturating;
 #endif
+  stage_finish(&j->prepared, prepare_row, j);
   last = last < groups ? last : groups;
   for (int g = first; g < last; g++)
     for (int row = 0; row < j->rows; row += TILE_ROWS) {
@@ -125,11 +142,10 @@ static void product_part(void *argument, size_t part) {
 bool matmul(const product *p, const float *x, int rows, const float *residual, float *y, const pool *threads) {
   int blocks = p->inputs / BLOCK;
   if (rows < 1) return true;
-  job j = {.p = p, .x = x, .residual = residual, .y = y, .rows = rows, .blocks = blocks};
+  job j = {.p = p, .x = x, .residual = residual, .y = y, .rows = rows, .blocks = blocks, .prepared = {.n = rows}};
   j.a = scratch(0, (size_t)rows * (size_t)blocks * sizeof *j.a);
   j.normed = p->norm ? scratch(1, (size_t)rows * (size_t)p->inputs * sizeof *j.normed) : NULL;
   if (!j.a || (p->norm && !j.normed)) return false;
-  pool_run(rows < 8 ? NULL : threads, prepare_row, (size_t)rows, &j);
   size_t work = group_bytes(p->kind, blocks) * (size_t)(rows < 8 ? 1 : rows / 4);
   j.groups_per_part = (int)(PART_BYTES / work) + 1;
   pool_run(threads, product_part, (size_t)((p->outputs / GROUP + j.groups_per_part - 1) / j.groups_per_part), &j);

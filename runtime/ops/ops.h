@@ -10,6 +10,11 @@ typedef struct pool {
 } pool;
 void pool_run(const pool *p, void (*work)(void *argument, size_t i), size_t n, void *argument);
 
+/* Work that must end before a part of the next loop begins: n items, shared by whoever comes; the first parts help, so that a thread
+ * that is still waking up costs nothing. An item is only ever waited for while a running thread is at it. */
+typedef struct stage { _Atomic(int) next, done; int n; } stage;
+void stage_finish(stage *s, void (*work)(void *argument, size_t i), void *argument);
+
 /* Scratch of the calling thread, grown when needed and kept; valid until its next call with the same slot (0..3). NULL: no memory. */
 void *scratch(int slot, size_t bytes);
 
