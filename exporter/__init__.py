@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specc.plan import EnginePlan
 
@@ -39,10 +39,12 @@ def export(
     folder: Path,
     progress: Progress | None = None,
     ranges: Ranges | None = None,
+    prepare: Callable[[Any], None] | None = None,
 ) -> Exported:
     """Write `<plan.name>.onnx` (and its `.onnx.data`) into `folder`; `progress` hears (stage, part done 0..1).
 
-    `ranges`: activation ranges of the products, for schemes with static scales (int8, fp8). An engine that shares
+    `ranges`: activation ranges of the products, for schemes with static scales (int8, fp8); `prepare` may change the
+    module before it is traced, so that what it computes stays. An engine that shares
     weights reads them from the `target.onnx.data` that already lies in `folder`. Raises InputError for a checkpoint
     that cannot be read, StageError when a stage changed the model's results.
     """
@@ -53,6 +55,8 @@ def export(
     started, tell = time.monotonic(), progress or (lambda stage, part: None)
     tell("load", 0.0)
     model = checkpoint.load()
+    if prepare is not None:
+        prepare(model)
     tell("trace", 0.15)
     expected = check.reference(model, plan, checkpoint.tokens)
     held_out = held_out_ids(checkpoint.tokens, plan.context, plan.spec.vocab, plan.spec.bos)

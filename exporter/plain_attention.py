@@ -47,6 +47,8 @@ def plain_attention(graph: Graph, dtype: ir.DataType, opset24: bool) -> Graph:
     for value in inner.inputs:
         if (value.name or "").startswith(("past_k.", "past_v.")):
             value.type = ir.TensorType(dtype)
+        elif value.name == "past_len":
+            value.type = ir.TensorType(INT64)  # the type of a write index
     first = next((node for node in inner if node.op_type == "GroupQueryAttention"), None)
     for node in list(inner):
         if node.op_type == "GroupQueryAttention":

@@ -28,6 +28,7 @@ class Runner:
     caches: dict[str, np.ndarray]
     vocab: int
     gives_rows: bool = False
+    length_type: type = np.int32
 
     def call(
         self, ids: np.ndarray, past: int, position: np.ndarray | None = None, wanted: np.ndarray | None = None
@@ -36,7 +37,7 @@ class Runner:
         rows = len(ids)
         feeds: dict[str, np.ndarray] = {
             "input_ids": np.asarray(ids, np.int64)[None],
-            "past_len": np.array([past], np.int32),
+            "past_len": np.array([past], self.length_type),
             "position": (np.arange(past, past + rows) if position is None else np.asarray(position)).astype(np.int64)[
                 None
             ],
@@ -100,4 +101,5 @@ def over(session: ort.InferenceSession) -> Runner:
     }
     vocab = next(v.shape[-1] for v in session.get_outputs() if v.name == "logits")
     gives_rows = any(v.name.startswith("rows_") for v in session.get_outputs())
-    return Runner(session, caches, int(vocab), gives_rows)
+    lengths = next(v.type for v in session.get_inputs() if v.name == "past_len")
+    return Runner(session, caches, int(vocab), gives_rows, np.int64 if lengths == "tensor(int64)" else np.int32)

@@ -91,7 +91,7 @@ def test_only_standard_operators_and_caches_in_half(model: Any, opset24: bool) -
     kinds = {value.name.partition(".")[0]: str(value.dtype) for value in (*graph.inputs, *graph.outputs)}
     written = "present" if opset24 else "rows"
     assert kinds[f"{written}_k"] == kinds[f"{written}_v"] == kinds["past_k"] == "FLOAT16"
-    assert kinds["logits"] == "FLOAT" and kinds["past_len"] == "INT32"
+    assert kinds["logits"] == "FLOAT" and kinds["past_len"] == "INT64"
 
 
 @SPELLINGS

@@ -17,6 +17,51 @@ def test_every_profile_is_whole() -> None:
         assert profile.name == name and profile.machines and profile.bandwidth_gb_s > 0
 
 
+GPUS = ("h100", "h200", "jetson-agx-orin-64gb", "jetson-orin-nano-8gb", "rtx-ada", "rtx-ampere", "rtx-blackwell")
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_gpus_have_a_source_for_each_figure_and_claim_nothing(name: str) -> None:
+    """Until somebody has run a bundle there, a profile is not verified."""
+    profile = targets.load(name)
+    assert profile.gpu is not None and not profile.verified and not profile.is_here()
+    wanted = {"memory_mb", "bandwidth_gb_s", "sm", *(system.name for system in profile.gpu.systems)}
+    wanted |= {"power_modes"} if profile.gpu.power_modes else set()
+    assert wanted <= {key for key, where in profile.sources if where.startswith("https://")}
+    assert 0 < profile.budget_mb < profile.memory_mb and "fp16" in profile.gpu.precisions
+
+
+def test_each_tensorrt_takes_what_its_release_notes_say() -> None:
+    """R53: JetPack 6 has no opset-24 operators, JetPack 7 has; fp8 needs SM 89; Orin's int8 gap has a source."""
+    six, seven = targets.load("jetson-orin-nano-8gb").gpu, targets.load("jetson-orin-nano-8gb@7.2").gpu
+    assert six is not None and seven is not None
+    assert (six.builder.takes_opset24, seven.builder.takes_opset24) == (False, True)
+    assert (six.builder.opset, seven.builder.opset) == (20, 24)
+    assert "SM 8.7" in str(six.builder.lacks("int8")) and six.builder.nearest("int8") == "w8"
+    assert str(six.builder.lacks("fp8")) == "fp8 needs SM 89 and this is SM 87"
+    assert six.builder.refused(["MatMul", "TensorScatter"]) == ["TensorScatter (TensorRT 10.15)"]
+
+
+def test_systems_that_are_not_there() -> None:
+    """The choice is named."""
+    with pytest.raises(InputError, match="no system '7.1' of this target; did you mean '7.2'?"):
+        targets.load("jetson-agx-orin-64gb@7.1")
+    with pytest.raises(InputError, match="'cpu-x86' has no choice of systems"):
+        targets.load("cpu-x86@1")
+
+
+def test_a_gpu_profile_needs_its_gpu_part(tmp_path: Path) -> None:
+    """And a whole one."""
+    path = tmp_path / "board.yaml"
+    good = "title: t\nmachines: [x]\nthreads: 4\nmemory_mb: 2048\nbandwidth_gb_s: 8\nbackend: tensorrt\n"
+    path.write_text(good)
+    with pytest.raises(RecipeError, match="'gpu' is missing"):
+        targets.load(str(path))
+    path.write_text(good + "gpu: {sm: 87, systems: []}\n")
+    with pytest.raises(RecipeError, match="a list is needed of mappings"):
+        targets.load(str(path))
+
+
 def test_unknown_profiles_name_the_nearest() -> None:
     with pytest.raises(InputError, match="no hardware target is called 'cpu-x68'; did you mean 'cpu-x86'?"):
         targets.load("cpu-x68")

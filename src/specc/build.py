@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from specc.engines import lend, ship
 from specc.errors import JudgeError
 from specc.gate.quality import misses, worst_groups
 from specc.plan import EnginePlan, Plan, make_plan
+from specc.preflight import further_dialects
 from specc.recipe import Recipe, Source, load_recipe
 from specc.scratch import told
 
@@ -54,6 +55,8 @@ class Built:
     quality: dict[str, Any]
     reasons: tuple[str, ...]
     """Why speculation is off for sure; empty where a certificate decides."""
+    also: tuple[Bundle, ...] = ()
+    """The same in further dialects."""
 
 
 def build(
@@ -63,16 +66,30 @@ def build(
     """Build the recipe's bundle into `out` (default: a folder of the recipe's name here).
 
     sensitivity: also measure what quantizing each group of layers alone costs, and keep it with the quality.
-    Raises InputError, RecipeError, EnvironmentFault; nothing but the cache is left behind then.
+    A target may ask for the same recipe in another dialect too: that bundle stands beside it, as `OUT-ort`. Raises
+    InputError, RecipeError, EnvironmentFault; nothing but the cache is left behind then.
     """
     recipe = load_recipe(recipe_path)
     place = out or Path(recipe.name)
-    check_place(place)
+    further = further_dialects(recipe, targets.load(hardware or recipe.hardware))
+    places = {dialect: place.with_name(f"{place.name}-{dialect}") for dialect in further}
+    for one in (place, *places.values()):
+        check_place(one)
     clock = Clock(reporter)
+    main = build_one(recipe, hardware, place, clock, sensitivity)
+    also = [build_one(replace(recipe, dialect=dialect), hardware, one, clock) for dialect, one in places.items()]
+    return replace(main, rows=tuple(clock.rows), also=tuple(one.bundle for one in also))
+
+
+def build_one(
+    recipe: Recipe, hardware: str | None, place: Path, clock: Clock, sensitivity: bool = False
+) -> Built:
+    """One bundle in one dialect."""
     with told(f"building {recipe.name}"):
         planned = plan_stage(recipe, hardware, clock)
         tokenizer = tokenizer_stage(planned, clock)
-        engines = export_stages(planned, clock)
+        ranges = ranges_stages(planned, tokenizer, clock)
+        engines = export_stages(planned, ranges, clock)
         groups = partial(sensitivity_stage, planned, clock)
         check_quality(recipe, engines["target"], groups)
         if sensitivity:
@@ -165,7 +182,20 @@ def write_tokenizer(target: Described, calibration: Path | None, folder: Path) -
 # ---------------------------------------------------------------------- engines
 
 
-def export_stages(planned: Planned, clock: Clock) -> dict[str, Stage]:
+def ranges_stages(planned: Planned, tokenizer: Stage, clock: Clock) -> dict[str, Stage]:
+    """Activation ranges of the engines whose schemes need them, by engine."""
+    from specc.ranges import needs_ranges, ranges_stage
+
+    found = {}
+    for engine in filter(needs_ranges, planned.plan.engines):
+        with clock.stage(f"ranges {engine.name}") as hit:
+            origin = planned.draft if engine.name == "draft" and planned.draft else planned.target
+            found[engine.name] = ranges_stage(origin, planned.plan.recipe.ranges, tokenizer)
+            hit(found[engine.name].cached)
+    return found
+
+
+def export_stages(planned: Planned, ranges: Mapping[str, Stage], clock: Clock) -> dict[str, Stage]:
     """One stage an engine: trace, fuse, quantize, check against transformers, save."""
     stages: dict[str, Stage] = {}
     for engine in planned.plan.engines:
@@ -173,36 +203,41 @@ def export_stages(planned: Planned, clock: Clock) -> dict[str, Stage]:
             origin = planned.draft if engine.name == "draft" and planned.draft else planned.target
             shared = stages["target"] if engine.shares else None
             steps = clock.steps(f"export {engine.name}")
-            stages[engine.name] = export_stage(origin, engine, shared, steps)
+            stages[engine.name] = export_stage(origin, engine, shared, steps, ranges.get(engine.name))
             hit(stages[engine.name].cached)
     return stages
 
 
-def export_stage(origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps) -> Stage:
-    """The engine's files; `shared` is the stage whose weight file it reads too."""
+def export_stage(
+    origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps, ranges: Stage | None = None
+) -> Stage:
+    """The engine's files; `shared` is the stage whose weight file it reads too, `ranges` that of its static scales."""
     inputs = {
         "engine": asdict(engine),
         "shared": shared.key if shared else None,
+        **({"ranges": ranges.key} if ranges else {}),
         "code": code_hash("specc.exporter"),
         "tools": tool_versions(),
     }
-    return stage("engine", inputs, partial(write_engine, origin, engine, shared, steps))
+    return stage("engine", inputs, partial(write_engine, origin, engine, shared, steps, ranges))
 
 
 def write_engine(
-    origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps, folder: Path
+    origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps, ranges: Stage | None, folder: Path
 ) -> dict[str, Any]:
     """Export into `folder`; files of the shared stage lie there meanwhile, so that they can be referred to."""
     with build_extra():
         from specc.exporter import export
+        from specc.ranges import static_scales
 
         lent = lend(shared, folder) if shared else []
-        exported = export(origin.open(), engine, folder, steps)
+        exported = export(origin.open(), engine, folder, steps, **static_scales(ranges))
         for path in lent:
             path.unlink()
     errors = {name: float(error) for name, error in exported.stage_errors.items()}
     quality = dict(exported.quality)
-    return {"nodes": exported.node_count, "stage_errors": errors, "quality": quality, "notes": list(exported.notes)}
+    told = {"nodes": exported.node_count, "stage_errors": errors, "quality": quality, "notes": list(exported.notes)}
+    return {**told, "range_errors": ranges.facts["errors"]} if ranges else told
 
 
 # ---------------------------------------------------------------------- quality, lint and pack
@@ -331,6 +366,7 @@ def summary(built: Built) -> dict[str, Any]:
         "bundle": str(built.bundle.folder),
         "digest": built.bundle.digest,
         "written": built.written,
+        "also": [str(bundle.folder) for bundle in built.also],
         "stages": [asdict(row) for row in built.rows],
         "files": [asdict(file) for file in built.bundle.files],
         "bytes": sum(file.bytes for file in built.bundle.files),

@@ -69,3 +69,12 @@ def half_of(scheme: Scheme) -> str:
     if "bf16" in kinds:
         return "bf16"
     return "fp32" if kinds == {"fp32"} else "fp16"
+
+
+def further_dialects(recipe: Recipe, device: Hardware) -> tuple[str, ...]:
+    """Dialects that a target wants beside its own, where the recipe leaves the choice and they have its schemes."""
+    schemes = [scheme for scheme in (recipe.scheme, recipe.draft.scheme) if scheme is not None]
+    parts = [part for scheme in schemes for part in (scheme.layers, scheme.head)]
+    if recipe.dialect != "auto":
+        return ()
+    return tuple(dialect for dialect in device.also if not any(lacks(device, dialect, part) for part in parts))

@@ -96,6 +96,7 @@ def built(result: Built) -> None:
     groups = result.quality.get("target", {}).get("sensitivity")
     if groups:
         rows.append(("costs most alone", worst_groups(groups)))
+    rows += [("also", str(other.folder)) for other in result.also]
     table(bundle.manifest["name"], ("what", "value"), rows)
 
 
@@ -104,15 +105,16 @@ def verdict(result: Built) -> str:
     if result.lint:
         first = result.lint[0]
         return f"off: lint ({len(result.lint)} findings; {first['node']}: {first['why']})"
+    if any(part.get("finalize") for part in result.bundle.manifest["engines"].values()):
+        return f"off until `specc finalize {result.bundle.folder}` has built and certified its engines on the device"
     if result.reasons:
         return f"off: {', '.join(result.reasons)}; run `specc gate {result.bundle.folder}` on the device"
     return f"as its certificate says; see `specc inspect {result.bundle.folder}`"
 
 
-def plan(made: Plan) -> None:
-    """Sizes, memory, predicted speed."""
+def plan(made: Plan, fit: str) -> None:
+    """Sizes, memory, predicted speed; `fit` says whether the device holds it."""
     memory, timing = made.memory, made.timing
-    fits = memory.total <= made.hardware.memory_mb * MEGA
     rows = [
         ("K, rows, context", f"{made.k}, {made.rows}, {made.context}"),
         ("widths", ", ".join(map(str, made.target.widths))),
@@ -121,7 +123,7 @@ def plan(made: Plan) -> None:
         ("draft cache", megabytes(memory.draft_cache)),
         ("workspace", megabytes(memory.workspace)),
         ("engine library", megabytes(ENGINE_OVERHEAD)),
-        ("total", f"{megabytes(memory.total)}, {'fits' if fits else 'does not fit'} {made.hardware.memory_mb} MB"),
+        ("total", f"{megabytes(memory.total)}, {fit}"),
         ("target call", f"at least {timing.target_call_ms:.2f} ms at {made.hardware.bandwidth_gb_s} GB/s"),
         ("plain", f"at most {timing.plain_tokens_per_second:.0f} tokens/s"),
         ("all accepted", f"at most {timing.best_tokens_per_second:.0f} tokens/s"),

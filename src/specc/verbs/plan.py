@@ -15,8 +15,11 @@ def plan_verb(recipe: str, hardware: str | None, as_json: bool) -> None:
     """Show sizes, memory and predicted speed of RECIPE, without building it."""
     from specc import show
     from specc.build import plan_recipe
+    from specc.fit import verdict
     from specc.plan import as_dict
     from specc.recipe import load_recipe
 
-    made = plan_recipe(load_recipe(recipe_path(recipe)), hardware).plan
-    out(as_dict(made)) if as_json else show.plan(made)
+    planned = plan_recipe(load_recipe(recipe_path(recipe)), hardware)
+    made = planned.plan
+    fit = verdict(made, planned.draft.spec if planned.draft else None)
+    out({**as_dict(made), "verdict": fit}) if as_json else show.plan(made, fit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from specc.targets import Hardware
 from specc.verbs.options import as_json, out
 
 
@@ -19,5 +20,16 @@ def targets_verb(as_json: bool) -> None:
     if as_json:
         out([{**asdict(item), "here": item.is_here()} for item in found])
         return
-    rows = [(t.name, t.title, t.threads, f"{t.memory_mb} MB", f"{t.bandwidth_gb_s:g} GB/s") for t in found]
-    show.table("targets", ("name", "device", "threads", "memory", "bandwidth"), rows)
+    rows = [
+        (t.name, t.title, f"{t.memory_mb} MB", f"{t.bandwidth_gb_s:g} GB/s", software(t), "yes" if t.verified else "no")
+        for t in found
+    ]
+    show.table("targets", ("name", "device", "memory", "bandwidth", "software", "verified"), rows)
+
+
+def software(target: Hardware) -> str:
+    """What runs the engines, and the schemes that it has; further systems go by name@system."""
+    if target.gpu is None:
+        return f"ONNX Runtime, {target.threads} threads"
+    systems = ", ".join(f"{s.name} (TensorRT {s.tensorrt}, CUDA {s.cuda})" for s in target.gpu.systems)
+    return f"SM {target.gpu.sm}; {systems}; {' '.join(target.gpu.precisions)}"

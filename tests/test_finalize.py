@@ -1,0 +1,193 @@
+"""Bundles for GPUs, finished here or on the device: the builder stood in for, and a real one where it is installed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mini_graph import CAPACITY, mini_graph
+
+pytest.importorskip("onnx")
+
+from specc import finalize as finalizing  # noqa: E402
+from specc.build import build  # noqa: E402
+from specc.bundle import read, verify  # noqa: E402
+from specc.errors import EnvironmentFault, InputError  # noqa: E402
+from specc.exporter.tensorrt import Job, Made  # noqa: E402
+from specc.exporter.tensorrt_library import is_installed  # noqa: E402
+from specc.finalize import finalize  # noqa: E402
+from specc.targets.cuda import Device  # noqa: E402
+
+Write = Callable[..., Path]
+ORIN = Device("Orin", 87, True, 7620, "12.6")
+
+
+@pytest.fixture
+def gpu_model(fake_model: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The fake model, whose graphs are small and real; builders write a few bytes that differ from build to build."""
+    fake_model.builds = []
+
+    def export(checkpoint: Any, engine: Any, place: Path, progress: Any = None, **_: Any) -> Any:
+        fake_model.exports += 1
+        mini_graph(place / f"{engine.name}.onnx", opset24=engine.opset24)
+        quality = {"kl": 0.1, "top1": 0.9, "perplexity_ratio": 1.02}
+        return SimpleNamespace(node_count=7, stage_errors={}, quality=quality, notes=())
+
+    def build_engine(job: Job, step: Any = None, child: Any = None) -> Made:
+        fake_model.builds.append(job)
+        Path(job.plan).write_bytes(b"plan %d of %s" % (len(fake_model.builds), job.name.encode()))
+        return Made(job.library, "10.3.0", job.sm or 87, "linux-aarch64", job.stripped, 1.0, 1)
+
+    monkeypatch.setattr("specc.exporter.export", export)
+    monkeypatch.setattr("specc.exporter.tensorrt.build_engine", build_engine)
+    monkeypatch.setattr(
+        "specc.exporter.tensorrt_library.open_library", lambda kind: SimpleNamespace(version="10.3.0", kind=kind)
+    )
+    return fake_model
+
+
+def built(write_recipe: Write, folder: Path, hardware: str, **keys: Any) -> dict[str, Any]:
+    """The manifest of a build."""
+    keys = {"scheme": "fp16", "draft": {"kind": "early-exit", "layers": 1}, **keys}
+    manifest: dict[str, Any] = build(write_recipe(**keys), hardware, folder).bundle.manifest
+    return manifest
+
+
+def test_rtx_bundles_are_finished_here(gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path) -> None:
+    """Engines of target and draft, without graphs; speculation is off until a gate has run on such a card."""
+    made = build(write_recipe(scheme="fp16", draft={"kind": "early-exit", "layers": 1}), "rtx-ada", tmp_path / "out")
+    manifest = made.bundle.manifest
+    target, draft = manifest["engines"]["target"], manifest["engines"]["draft"]
+    assert made.reasons == ("uncertified-device",)
+    assert {f.path for f in made.bundle.files if ".onnx" in f.path} == set()
+    assert (target["file"], target["backend"], target["sm"], draft["file"]) == (
+        "target.plan",
+        "tensorrt-rtx",
+        89,
+        "draft.plan",
+    )
+    assert (target["cache_dtype"], target["cache_update"], target["stripped"]) == ("float16", "in-place", False)
+    assert target["plan_sha256"] in {file.sha256 for file in made.bundle.files}
+    assert [job.widths for job in gpu_model.builds] == [tuple(target["widths"])] * 2
+    again = build(write_recipe(scheme="fp16", draft={"kind": "early-exit", "layers": 1}), "rtx-ada", tmp_path / "out")
+    assert len(gpu_model.builds) == 2 and not again.written
+
+
+def test_other_cards_get_other_engines(gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path) -> None:
+    """The graph comes from the cache, the engine does not."""
+    sms = [built(write_recipe, tmp_path / name, name)["engines"]["target"]["sm"] for name in ("rtx-ada", "rtx-ampere")]
+    assert sms == [89, 86] and [job.sm for job in gpu_model.builds] == [89, 89, 86, 86] and gpu_model.exports == 2
+
+
+def test_jetson_bundles_hold_graphs(gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path) -> None:
+    """JetPack 6 has no opset-24 operators, JetPack 7 has."""
+    six = built(write_recipe, tmp_path / "six", "jetson-orin-nano-8gb")["engines"]
+    seven = built(write_recipe, tmp_path / "seven", "jetson-orin-nano-8gb@7.2")["engines"]
+    assert six["target"]["finalize"] and six["target"]["file"] == "target.onnx" and "sm" not in six["target"]
+    assert (six["target"]["cache_update"], seven["target"]["cache_update"]) == ("rows", "in-place")
+    assert six["draft"]["backend"] == "tensorrt" and gpu_model.builds == []
+
+
+def test_finalize_builds_for_the_gpu_that_is_here(
+    gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines beside their graphs, the manifest says what built them; a rebuild is another engine (R43)."""
+    out = tmp_path / "out"
+    before = built(write_recipe, out, "jetson-orin-nano-8gb")
+    (out / "certificates" / "old.json").write_text("{}")
+    monkeypatch.setattr(finalizing, "devices", lambda: (ORIN,))
+    first = finalize(out).bundle
+    target = first.manifest["engines"]["target"]
+    assert (target["file"], target["tensorrt"], target["sm"], target["platform"]) == (
+        "target.plan",
+        "10.3.0",
+        87,
+        "linux-aarch64",
+    )
+    assert "finalize" not in target and first.digest != before["digest"] and not list((out / "certificates").iterdir())
+    assert {"target.onnx", "target.plan", "draft.plan"} <= {file.path for file in verify(read(out)).files}
+    assert [job.integrated for job in gpu_model.builds] == [True, True] and gpu_model.builds[0].sm is None
+    second = finalize(out).bundle
+    assert second.manifest["engines"]["target"]["sha256"] != target["sha256"]
+    assert second.manifest["engines"]["target"]["graph_sha256"] == target["graph_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("here", "error", "said"),
+    [
+        ((), EnvironmentFault, "is for SM 87 and no GPU is here"),
+        ((replace(ORIN, sm=72, name="Xavier"),), EnvironmentFault, r"is for SM 87 .* \(Xavier\) is SM 72"),
+    ],
+)
+def test_finalize_on_another_device(
+    here: tuple[Device, ...], error: type[Exception], said: str, gpu_model: SimpleNamespace, write_recipe: Write,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """R42: both values are named; the bundle stays as it was."""
+    before = built(write_recipe, tmp_path / "out", "jetson-orin-nano-8gb")
+    monkeypatch.setattr(finalizing, "devices", lambda: here)
+    with pytest.raises(error, match=said):
+        finalize(tmp_path / "out")
+    assert verify(read(tmp_path / "out")).digest == before["digest"]
+
+
+def test_finalize_without_a_driver(gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path) -> None:
+    """libcuda missing: what is missing and what to do."""
+    from specc.targets.cuda import devices
+
+    with pytest.raises(EnvironmentFault, match="no NVIDIA driver is here: libnocuda.so.1 cannot be loaded"):
+        devices("libnocuda.so.1")
+
+
+def test_a_failed_build_leaves_the_bundle(
+    gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R51: nothing half written."""
+    before = built(write_recipe, tmp_path / "out", "jetson-agx-orin-64gb")
+
+    def killed(job: Job, step: Any = None) -> Made:
+        Path(job.plan).write_bytes(b"half")
+        raise EnvironmentFault("building target was killed (signal 9) at stage 'build'")
+
+    monkeypatch.setattr("specc.exporter.tensorrt.build_engine", killed)
+    with pytest.raises(EnvironmentFault, match="stage 'build'"):
+        finalize(tmp_path / "out", sm=87)
+    assert verify(read(tmp_path / "out")).digest == before["digest"]
+    assert [path.name for path in tmp_path.iterdir() if "plans" in path.name] == []
+
+
+def test_finalize_refuses_what_has_no_graphs(gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path) -> None:
+    """A finished bundle, and one for a CPU."""
+    built(write_recipe, tmp_path / "rtx", "rtx-ada")
+    with pytest.raises(InputError, match="finished engines without graphs"):
+        finalize(tmp_path / "rtx", sm=89)
+    build(write_recipe(scheme="fp32"), "cpu-x86", tmp_path / "cpu")
+    with pytest.raises(InputError, match="needs no engines"):
+        finalize(tmp_path / "cpu", sm=89)
+
+
+def test_finalize_on_an_older_tensorrt(gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path) -> None:
+    """A bundle for JetPack 7 on JetPack 6: the missing operators are listed before a builder starts (R47, R53)."""
+    built(write_recipe, tmp_path / "out", "jetson-orin-nano-8gb@7.2")
+    with pytest.raises(InputError, match=r"tensorrt 10.3.0 of this machine lacks .*TensorScatter \(TensorRT 10.15\)"):
+        finalize(tmp_path / "out", sm=87)
+    assert gpu_model.builds == []
+
+
+@pytest.mark.skipif(not is_installed("tensorrt-rtx"), reason="needs TensorRT-RTX: pip install 'specc[tensorrt-rtx]'")
+def test_finalize_with_the_rtx_builder(
+    gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real engine of the nearest SM in place of the device's."""
+    built(write_recipe, tmp_path / "out", "h100", draft={"kind": "ngram"}, context=CAPACITY - 64)
+    monkeypatch.undo()
+    done = finalize(tmp_path / "out", "tensorrt-rtx", 89)
+    part = done.bundle.manifest["engines"]["target"]
+    assert (part["backend"], part["sm"], part["tensorrt"].count(".")) == ("tensorrt-rtx", 89, 2)
+    assert (tmp_path / "out" / "target.plan").stat().st_size > 10000
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["provenance"]["finalized"]["target"]["sm"] == 89
