@@ -18,6 +18,7 @@ typedef struct engine {
   int32_t cache_type;                /* SPECC_CACHE_ */
   bool is_masked;                    /* past_len is int64: the graph masks stale entries, it does not skip them */
   int32_t vocab, layers, kv_heads, head_dim, capacity, n_widths, widest;
+  int32_t n_ids;                     /* input ids are below it */
   int32_t hidden, hidden_in;         /* columns of the output and of the input of that name, 0: none */
   int32_t widths[SPECC_MAX_WIDTHS];
   char (*names)[24];                 /* [4 * layers]: past_k.i, past_v.i, present_k.i, present_v.i of layer i at 4 * i */
@@ -53,9 +54,12 @@ static tensor_rule input_rule(const engine *e, int32_t i) {
   }
 }
 
+/* A value of a graph has one name, so a head that reads `hidden` gives `hidden_next`. */
+static const char *hidden_name(const engine *e) { return e->hidden_in ? "hidden_next" : "hidden"; }
+
 static tensor_rule output_rule(const engine *e, int32_t i) {
   if (i-- == 0) return (tensor_rule){ "logits", ORT_FLOAT, 2, { e->layers ? -1 : e->widest, e->vocab } };
-  if (e->hidden && i-- == 0) return (tensor_rule){ "hidden", ORT_FLOAT, 2, { -1, e->hidden } };
+  if (e->hidden && i-- == 0) return (tensor_rule){ hidden_name(e), ORT_FLOAT, 2, { -1, e->hidden } };
   return cache_rule(e, e->names[i / 2 * 4 + 2 + i % 2]);
 }
 
@@ -355,7 +359,7 @@ static int bind_rows(cache *c, const binding *b) {
     if (!code) code = bind(c, b, false, "past_len", c->values[2 * e->layers]);
   }
   if (!code && e->hidden_in) code = bind_new(c, b, false, "hidden", c->io.hidden_in, ORT_FLOAT, rows, e->hidden_in, 2);
-  if (!code && e->hidden) code = bind_new(c, b, true, "hidden", c->io.hidden, ORT_FLOAT, rows, e->hidden, 2);
+  if (!code && e->hidden) code = bind_new(c, b, true, hidden_name(e), c->io.hidden, ORT_FLOAT, rows, e->hidden, 2);
   return code ? code : bind_new(c, b, true, "logits", c->io.logits, ORT_FLOAT, b->n_logits, e->vocab, 2);
 }
 
@@ -407,8 +411,8 @@ static int check_call(const cache *c, int32_t rows, int32_t n_logits) {
   if (!e->layers) return SPECC_OK;                            /* hidden states are all it reads */
   if (c->past_len < 0 || c->past_len > e->capacity - rows)
     return specc_error(SPECC_E_ARGUMENT, "a call of %d rows at length %d does not fit %d cache slots; lower the length", rows, c->past_len, e->capacity);
-  if (!all_within(c->io.input_ids, rows, e->vocab))
-    return specc_error(SPECC_E_ARGUMENT, "a call of %d rows holds a token id outside 0..%d; check the ids", rows, e->vocab - 1);
+  if (!all_within(c->io.input_ids, rows, e->n_ids))
+    return specc_error(SPECC_E_ARGUMENT, "a call of %d rows holds a token id outside 0..%d; check the ids", rows, e->n_ids - 1);
   if (!all_within(c->io.position, rows, e->capacity))
     return specc_error(SPECC_E_ARGUMENT, "a call of %d rows holds a position outside 0..%d; check the positions", rows, e->capacity - 1);
   if (!all_within(c->io.logit_rows, n_logits, rows))
@@ -458,6 +462,7 @@ static int check_options(const specc_ort_options *o) {
   if (o->n_provider_options < 0 || o->n_provider_options > SPECC_MAX_PROVIDER_OPTIONS)
     return refuse_number("n_provider_options", o->n_provider_options, 0, SPECC_MAX_PROVIDER_OPTIONS);
   if (o->vocab < 1) return refuse_number("vocab", o->vocab, 1, INT32_MAX);
+  if (o->n_ids < 0 || o->n_ids > 1 << 24) return refuse_number("n_ids", o->n_ids, 0, 1 << 24);
   if (o->hidden < 0 || o->hidden > MAX_HIDDEN) return refuse_number("hidden", o->hidden, 0, MAX_HIDDEN);
   if (o->hidden_in < 0 || o->hidden_in > MAX_HIDDEN) return refuse_number("hidden_in", o->hidden_in, 0, MAX_HIDDEN);
   if (!o->layers && o->hidden_in) return o->n_widths == 1 && o->widths[0] >= 1 && o->widths[0] <= SPECC_MAX_K ? SPECC_OK
@@ -477,6 +482,7 @@ static bool fill_engine(engine *e, const specc_ort_options *o) {
   static const char *const patterns[4] = { "past_k", "past_v", "present_k", "present_v" };
   e->vocab = o->vocab, e->layers = o->layers, e->kv_heads = o->kv_heads, e->head_dim = o->head_dim;
   e->hidden = o->hidden, e->hidden_in = o->hidden_in, e->cache_type = o->cache_type;
+  e->n_ids = o->n_ids ? o->n_ids : o->vocab;
   e->capacity = o->capacity, e->n_widths = o->n_widths, e->widest = o->widths[o->n_widths - 1];
   memcpy(e->widths, o->widths, sizeof e->widths);
   e->names = calloc(4 * (size_t)o->layers + 1, sizeof *e->names);

@@ -196,13 +196,16 @@ static int read_widths(const bundle *b, const json *engine, const char *section,
 }
 
 static int read_engine(const bundle *b, const json *engine, const char *section, specc_ort_options *o) {
-  int code = need_int(b, engine, section, "vocab", b->n_ids, 1 << 24, &o->vocab);
-  if (!code) code = need_int(b, engine, section, "layers", 1, 1024, &o->layers);
+  bool head = json_get(engine, "hidden_in");                   /* may have a reduced vocabulary, and no cache */
+  int code = need_int(b, engine, section, "vocab", head ? 1 : b->n_ids, 1 << 24, &o->vocab);
+  if (!code) code = need_int(b, engine, section, "layers", !head, 1024, &o->layers);
   if (!code) code = need_int(b, engine, section, "kv_heads", 1, 4096, &o->kv_heads);
   if (!code) code = need_int(b, engine, section, "head_dim", 1, 4096, &o->head_dim);
   if (!code && json_get(engine, "hidden")) code = need_int(b, engine, section, "hidden", 1, 1 << 20, &o->hidden);
+  if (head) o->n_ids = b->n_ids;
+  if (!code && head) code = need_int(b, engine, section, "hidden_in", 1, 1 << 20, &o->hidden_in);
   if (!code) code = read_widths(b, engine, section, o);
-  if (code) return code;
+  if (code || !o->layers) return code;
   return need_int(b, engine, section, "capacity", b->context + o->widths[o->n_widths - 1], INT32_MAX, &o->capacity);
 }
 
@@ -328,16 +331,75 @@ static int open_draft_engine(const bundle *b, specc_drafter *drafter) {
   return code;
 }
 
+/* A trained head: its engine, and the ids behind its columns where it has a reduced vocabulary. */
+static int read_head(const bundle *b, const json *draft, specc_head_options *o) {
+  const json *engine, *stop = json_get(draft, "stop");
+  const char *ids = json_string(draft, "ids");
+  specc_draft_map *map = NULL;
+  char path[PATH_BYTES];
+  int code = find_engine(b, "draft", &engine);
+  if (!code) code = need_int(b, engine, "engines.draft", "hidden_in", 1, 1 << 20, &o->hidden);
+  if (!code && stop && (stop->kind != JSON_NUMBER || !(stop->number >= 0 && stop->number < 1)))
+    code = bad_value(b, "draft", "stop", "a number in [0, 1)");
+  o->stop = stop && !code ? stop->number : 0;
+  if (!code && ids) code = find_file(b, ids, path);
+  if (!code && ids) code = specc_draft_map_read(path, b->n_ids, &map);
+  o->map = map;
+  return code;
+}
+
+static int open_head(const bundle *b, const json *draft, bool feature, specc_drafter *drafter) {
+  specc_head_options o = { 0 };
+  specc_backend engine;
+  int code = read_head(b, draft, &o);
+  if (!code) code = open_engine(b, "draft", &engine);
+  if (code) return specc_draft_map_free((specc_draft_map *)o.map), code;
+  o.engine = &engine;
+  if (!o.map && engine.vocab < b->n_ids)
+    code = bad_value(b, "draft", "ids", "the map that a head with fewer logits than ids needs");
+  if (!code) code = feature ? specc_feature_drafter(&o, drafter) : specc_medusa_drafter(&o, drafter);
+  if (!code) return code;
+  specc_draft_map_free((specc_draft_map *)o.map);
+  if (engine.release) engine.release(engine.self);
+  return code;
+}
+
+static int open_kind(const bundle *b, const json *draft, specc_drafter *drafter);
+
+static int open_staged(const bundle *b, const json *draft, specc_drafter *drafter) {
+  const json *list = json_array(draft, "stages");
+  specc_drafter stages[8];
+  int32_t n = 0;
+  if (!list || list->n < 1 || list->n > 8) return bad_value(b, "draft", "stages", "a list of 1 to 8 drafters");
+  int code = SPECC_OK;
+  for (const json *stage = list->first; !code && stage; stage = stage->next) {
+    const char *kind = json_string(stage, "kind");
+    if (!kind || !strcmp(kind, "staged") || !strcmp(kind, "none")) code = bad_value(b, "draft.stages", "kind", "a drafter that can be a stage");
+    if (!code) code = open_kind(b, stage, &stages[n]);
+    n += !code;
+  }
+  if (!code) code = specc_staged_drafter(stages, n, drafter);
+  for (int32_t i = 0; code && i < n; i++)
+    if (stages[i].release) stages[i].release(stages[i].self);
+  return code;
+}
+
 static int open_drafter(const bundle *b, specc_drafter *drafter) {
   const json *draft;
-  const char *kind;
   int code = need_object(b, b->root, "manifest", "draft", &draft);
-  if (!code) code = need_string(b, draft, "draft", "kind", &kind);
+  return code ? code : open_kind(b, draft, drafter);
+}
+
+static int open_kind(const bundle *b, const json *draft, specc_drafter *drafter) {
+  const char *kind;
+  int code = need_string(b, draft, "draft", "kind", &kind);
   if (code || !strcmp(kind, "none")) return code;
+  if (!strcmp(kind, "feature") || !strcmp(kind, "medusa")) return open_head(b, draft, !strcmp(kind, "feature"), drafter);
+  if (!strcmp(kind, "staged")) return open_staged(b, draft, drafter);
   if (!strcmp(kind, "ngram")) return open_ngram(b, draft, drafter);
   if (!strcmp(kind, "table")) return open_table(b, draft, drafter);
   if (!strcmp(kind, "model") || !strcmp(kind, "early-exit")) return open_draft_engine(b, drafter);
-  return bad_value(b, "draft", "kind", "ngram, table, model, early-exit or none");
+  return bad_value(b, "draft", "kind", "ngram, table, feature, medusa, staged, model, early-exit or none");
 }
 
 /* ------------------------------------------------------------------ the model */

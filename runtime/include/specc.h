@@ -172,7 +172,8 @@ SPECC_API int specc_table_heads(const float *table, int32_t n, int32_t vocab, in
  * libonnxruntime, NULL for the loader's own search; threads: intra-op threads, 0 for the number of cores.
  * layers, kv_heads, head_dim: the cache is layers x 2 x cache_type [1, kv_heads, capacity, head_dim].
  * hidden: columns of an output `hidden` f32 [rows, hidden], 0 for a graph without one; hidden_in: columns of an input
- * `hidden` f32 [rows, hidden_in]. layers 0: a head without a cache, whose one input is `hidden` f32 [1, hidden_in] and
+ * `hidden` f32 [rows, hidden_in], whose graph then calls its output `hidden_next`. layers 0: a head without a cache, whose
+ * one input is `hidden` f32 [1, hidden_in] and
  * whose one output is `logits` f32 [the only width, vocab].
  * provider NULL: the CPU. "CUDAExecutionProvider": ONNX Runtime's own; "NvTensorRTRTXExecutionProvider" and others: the plugin in
  * provider_library. With one the caches lie in the memory of GPU `gpu`, bound once, and only ids and logits cross. */
@@ -186,6 +187,8 @@ typedef struct specc_ort_options {
   int32_t threads, vocab, layers, kv_heads, head_dim, capacity, n_widths;
   int32_t widths[24];
   int32_t hidden, hidden_in;
+  int32_t n_ids;                   /* input_ids are below it; 0: below vocab. A head with a reduced vocabulary reads more ids than it gives */
+  int32_t reserved;
   int32_t cache_type;              /* SPECC_CACHE_ */
   int32_t gpu, n_provider_options;
   const char *provider;

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specc import __version__, cache, targets
+from specc import __version__, cache, draft_files, targets
 from specc.bundle import (
     CERTIFICATES,
     Bundle,
@@ -106,10 +106,11 @@ def plan_recipe(recipe: Recipe, hardware: str | None) -> Planned:
     device = targets.load(hardware or recipe.hardware)
     with told(f"planning {recipe.name}"):
         target = describe(recipe.target, recipe.folder)
-        draft = None
-        if recipe.draft.kind == "model" and recipe.draft.checkpoint:
-            draft = describe(Source(recipe.draft.checkpoint, recipe.draft.revision), recipe.folder)
-    plan = make_plan(recipe, device, target.spec, draft.spec if draft else None)
+        draft, part = None, recipe.draft.graph
+        if part is not None and part.checkpoint:
+            draft = describe(Source(part.checkpoint, part.revision), recipe.folder)
+        head = draft_files.open_head(recipe, target.spec)
+    plan = make_plan(recipe, device, target.spec, draft.spec if draft else None, head)
     return Planned(plan, target, draft)
 
 
@@ -200,6 +201,11 @@ def export_stages(planned: Planned, ranges: Mapping[str, Stage], clock: Clock) -
     stages: dict[str, Stage] = {}
     for engine in planned.plan.engines:
         with clock.stage(f"export {engine.name}") as hit:
+            if engine.name == "draft" and planned.plan.head is not None:
+                steps = clock.steps("export draft")
+                stages["draft"] = draft_files.head_stage(planned.plan, planned.target, steps, stages["target"])
+                hit(stages["draft"].cached)
+                continue
             origin = planned.draft if engine.name == "draft" and planned.draft else planned.target
             shared = stages["target"] if engine.shares else None
             steps = clock.steps(f"export {engine.name}")
@@ -299,7 +305,7 @@ def pack_stage(
     """Write the bundle."""
     shipped = ship(planned.plan, engines, clock)
     with clock.stage("pack") as hit:
-        stages = [*shipped.stages, tokenizer]
+        stages = [*shipped.stages, tokenizer, *draft_files.file_stages(planned.plan)]
         sources = {path: entry for item in stages for path, entry in item.sources().items()}
         files = [file for _, file in sources.values()]
         quality = {name: item.facts for name, item in engines.items()}
@@ -327,7 +333,7 @@ def provenance_of(planned: Planned, tokenizer: Stage) -> dict[str, Any]:
         "specc": __version__,
         "recipe": {"name": Path(recipe.file).name, "text": recipe.text, "sha256": recipe.sha256},
         "target": origin_of(planned.target),
-        "draft": origin_of(planned.draft) if planned.draft else None,
+        "draft": origin_of(planned.draft) if planned.draft else draft_files.origin(planned.plan),
         "calibration": tokenizer.facts["calibration"],
         "tools": tool_versions(),
         "host": {"machine": platform.machine(), "system": platform.system(), "python": platform.python_version()},

@@ -15,7 +15,7 @@ from typing import Any
 from specc.errors import EnvironmentFault, InputError
 from specc.marked import shown
 from specc.plan import EnginePlan, Plan
-from specc.recipe import Sampling
+from specc.recipe import Draft, Sampling
 from specc.scratch import put, scratch_folder, told
 
 FORMAT = 1
@@ -219,7 +219,14 @@ def engine_part(engine: EnginePlan, plan: Plan, files: Sequence[File]) -> dict[s
         "head_dim": engine.spec.head_dim,
         "capacity": engine.capacity,
         "widths": list(engine.widths),
+        **hidden_part(engine, plan),
     }
+
+
+def hidden_part(engine: EnginePlan, plan: Plan) -> dict[str, int]:
+    """Columns of the hidden states that an engine gives, and of those that it reads."""
+    gives = {"hidden": engine.spec.hidden} if engine.hidden else {}
+    return gives | ({"hidden_in": engine.spec.hidden} if engine.name == "draft" and plan.head is not None else {})
 
 
 def engine_hash(files: Sequence[File]) -> str:
@@ -231,8 +238,22 @@ def engine_hash(files: Sequence[File]) -> str:
 def draft_part(plan: Plan) -> dict[str, Any]:
     """The drafter and its parameters."""
     draft = plan.recipe.draft
-    matches = {"min_match": draft.min_match, "max_match": draft.max_match} if draft.kind == "ngram" else {}
-    return {"kind": draft.kind, **matches}
+    if draft.stages:
+        return {"kind": draft.kind, "stages": [stage_part(stage, plan) for stage in draft.stages]}
+    return stage_part(draft, plan)
+
+
+def stage_part(draft: Draft, plan: Plan) -> dict[str, Any]:
+    """One drafter."""
+    part: dict[str, Any] = {"kind": draft.kind}
+    if draft.kind == "ngram":
+        part |= {"min_match": draft.min_match, "max_match": draft.max_match}
+    elif draft.kind == "table":
+        part |= {"file": "draft_table.bin", "min_count": draft.min_count}
+    elif draft.head is not None:
+        ids = {"ids": "draft_ids.bin"} if plan.head is not None and plan.head.ids is not None else {}
+        part |= {"engine": "draft", "stop": draft.stop, **ids}
+    return part
 
 
 def tokenizer_part(part: TokenizerPart) -> dict[str, Any]:

@@ -139,6 +139,13 @@ class Table:
                 return candidate
         raise self.wrong(key, f"allowed are {', '.join(map(str, allowed))}")
 
+    def tables(self, key: str) -> list[Table]:
+        """A list of mappings."""
+        value = self.values.get(key)
+        if not isinstance(value, list) or not value or not all(isinstance(item, Table) for item in value):
+            raise self.wrong(key, "a list of mappings is needed")
+        return value
+
     def choices(self, key: str, allowed: tuple[str, ...], default: tuple[str, ...]) -> tuple[str, ...]:
         """A list of words, each one of a few."""
         value = self.values.get(key, list(default))

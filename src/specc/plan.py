@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from specc.errors import InputError, RecipeError
+from specc.heads import Head
 from specc.preflight import check_scheme, spelled
-from specc.recipe import Recipe
+from specc.recipe import DRAFT_KINDS, Draft, Recipe
 from specc.recipe import Scheme as Scheme
 from specc.targets import Hardware
 
@@ -20,7 +21,7 @@ KERNEL_BLOCK = 32
 PER_WEIGHT = {"fp32": 4, "fp16": 2, "bf16": 2, "dynamic-int8": 1, "int8": 1, "fp8": 1}
 """Bytes of a weight where blocks do not matter; the scales of whole columns are left out."""
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
-AUTO_K = {"ngram": 4, "model": 4, "early-exit": 4, "none": 4}
+AUTO_K = dict.fromkeys(DRAFT_KINDS, 4)
 NORM_BYTES = 4
 ENGINE_OVERHEAD = 48 << 20
 """Bytes that the engine library and the process take beside the buffers listed (ONNX Runtime on CPU, rounded up)."""
@@ -121,6 +122,8 @@ class Plan:
     memory: Memory
     timing: Timing
     digest: str
+    head: Head | None = None
+    """The trained head that drafts, if one does."""
 
     @property
     def rows(self) -> int:
@@ -138,8 +141,10 @@ class Plan:
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
 
-def make_plan(recipe: Recipe, hardware: Hardware, target: ModelSpec, draft: ModelSpec | None = None) -> Plan:
-    """Join recipe, hardware and model specs. `draft` is needed for `draft.kind: model` only.
+def make_plan(
+    recipe: Recipe, hardware: Hardware, target: ModelSpec, draft: ModelSpec | None = None, head: Head | None = None
+) -> Plan:
+    """Join recipe, hardware and model specs. `draft` is needed for a draft of kind model, `head` for trained heads.
 
     Raises RecipeError where the recipe asks for more than the models have.
     """
@@ -148,13 +153,17 @@ def make_plan(recipe: Recipe, hardware: Hardware, target: ModelSpec, draft: Mode
     dialect = plan_dialect(recipe, hardware)
     check_scheme(recipe, hardware, dialect, recipe.scheme)
     engine = plan_engine("target", target, recipe.scheme, target.layers, recipe.context, k, dialect, None)
-    drafter = plan_draft(recipe, k, hardware, dialect, target, draft)
+    engine = replace(engine, hidden=head is not None)
+    drafter = plan_draft(recipe, k, hardware, dialect, target, draft if head is None else head_spec(head, target))
+    if drafter is not None and head is not None:
+        drafter = plan_head(drafter, head, engine)
     engine, drafter = spelled(engine, hardware), None if drafter is None else spelled(drafter, hardware)
     memory = plan_memory(engine, drafter)
     timing = plan_time(engine, drafter, k, hardware.bandwidth_gb_s)
     threads = recipe.threads or hardware.threads
-    digest = plan_digest(recipe, hardware, k, threads, engine, drafter)
-    return Plan(recipe, hardware, k, recipe.context, engine.chunk, threads, engine, drafter, memory, timing, digest)
+    digest = plan_digest(recipe, hardware, k, threads, engine, drafter, head)
+    numbers = k, recipe.context, engine.chunk, threads
+    return Plan(recipe, hardware, *numbers, engine, drafter, memory, timing, digest, head)
 
 
 def has_kernels(scheme: Scheme) -> bool:
@@ -188,15 +197,16 @@ def plan_draft(
     recipe: Recipe, k: int, hardware: Hardware, dialect: str, target: ModelSpec, draft: ModelSpec | None
 ) -> EnginePlan | None:
     """The draft's engine, None for drafters without a graph; early exit shares the target's weights and dialect."""
-    if recipe.draft.kind == "early-exit":
-        layers = early_exit_layers(recipe, target)
-        return plan_engine("draft", target, recipe.scheme, layers, recipe.context, k, dialect, "target")
-    if recipe.draft.kind != "model":
+    part = recipe.draft.graph
+    if part is None:
         return None
+    if part.kind == "early-exit":
+        layers = early_exit_layers(recipe, part, target)
+        return plan_engine("draft", target, recipe.scheme, layers, recipe.context, k, dialect, "target")
     if draft is None:
         raise InputError(f"{recipe.file}: a plan with a draft model needs the draft's checkpoint")
     check_draft_context(recipe, draft)
-    scheme = recipe.draft.scheme or recipe.scheme
+    scheme = part.scheme or recipe.scheme
     on_cpu = hardware.gpu is None
     own = "specc-cpu" if has_kernels(scheme) and recipe.dialect != "ort" else "ort"
     own = own if on_cpu else dialect
@@ -204,13 +214,35 @@ def plan_draft(
     return plan_engine("draft", draft, scheme, draft.layers, recipe.context, k, own, None)
 
 
-def early_exit_layers(recipe: Recipe, target: ModelSpec) -> int:
+def early_exit_layers(recipe: Recipe, part: Draft, target: ModelSpec) -> int:
     """Layers of an early-exit draft: at least one fewer than the target has."""
-    layers = recipe.draft.layers or max(1, target.layers // 4)
+    layers = part.layers or max(1, target.layers // 4)
     if layers >= target.layers:
         allowed = f"allowed are 1 to {target.layers - 1} (the target has {target.layers})"
         raise RecipeError(recipe.file, recipe.line("draft.layers"), f"draft.layers is {layers}", allowed)
     return layers
+
+
+def head_spec(head: Head, target: ModelSpec) -> ModelSpec:
+    """A head as a model: its one layer's shape, and a column for each id that it knows."""
+    n = head.numbers
+    if head.kind == "medusa":
+        return replace(target, vocab=head.columns, layers=0, tied=False)
+    names = ("layers", "heads", "kv_heads", "head_dim", "intermediate")
+    shape: dict[str, Any] = {name: n[name] for name in names}
+    return replace(target, vocab=head.columns, tied=False, **shape)
+
+
+def plan_head(engine: EnginePlan, head: Head, target: EnginePlan) -> EnginePlan:
+    """A feature head is called like its target and reads its embedding where both are stored alike.
+
+    Parallel heads have no cache and one width, a row for each head.
+    """
+    if head.kind == "feature":
+        alike = (engine.dialect, engine.scheme.head) == (target.dialect, target.scheme.head)
+        return replace(engine, hidden=True, shares="target" if alike else None)
+    k = head.numbers["k"]
+    return replace(engine, widths=(k,), chunk=k, capacity=k)
 
 
 def check_draft_context(recipe: Recipe, draft: ModelSpec) -> None:
@@ -308,12 +340,18 @@ def plan_time(target: EnginePlan, draft: EnginePlan | None, k: int, bandwidth_gb
 
 
 def plan_digest(
-    recipe: Recipe, hardware: Hardware, k: int, threads: int, target: EnginePlan, draft: EnginePlan | None
+    recipe: Recipe,
+    hardware: Hardware,
+    k: int,
+    threads: int,
+    target: EnginePlan,
+    draft: EnginePlan | None,
+    head: Head | None,
 ) -> str:
     """SHA-256 over everything that decides what is built; names of files and prose do not count."""
     engines = [asdict(engine) for engine in (target, draft) if engine is not None]
     parts = {"engines": engines, "hardware": hardware.name, "k": k, "threads": threads, "draft": asdict(recipe.draft)}
-    text = json.dumps(parts, sort_keys=True)
+    text = json.dumps(parts | ({"head": head.sha256} if head else {}), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -14,7 +14,9 @@ LAYER_SCHEMES = ("fp32", "w8", "w4", "dynamic-int8", "fp16", "bf16", "int8", "fp
 HEAD_SCHEMES = LAYER_SCHEMES
 RANGES = ("percentile", "max", "mse", "entropy")
 BLOCKS = (16, 32, 64, 128, 256)
-DRAFT_KINDS = ("ngram", "model", "early-exit", "none")
+DRAFT_KINDS = ("ngram", "model", "early-exit", "none", "table", "feature", "medusa", "staged")
+HEAD_KINDS = ("feature", "medusa")
+MOST_STAGES = 8
 TEMPLATES = ("chat", "none")
 DIALECTS = ("auto", "specc-cpu", "ort", "onnx24")
 OPTIONS = (
@@ -58,6 +60,34 @@ class Draft:
     min_match: int = 2
     max_match: int = 4
     scheme: Scheme | None = None
+    file: str | None = None
+    """The n-gram table of a draft of kind table."""
+    min_count: int = 2
+    """How often the table must have seen a continuation."""
+    head: str | None = None
+    """The trained weights of a feature or medusa head."""
+    stop: float = 0.0
+    """A head proposes no token where its largest probability is smaller."""
+    stages: tuple[Draft, ...] = ()
+    """Of a draft of kind staged, in the order in which they are asked."""
+
+    @property
+    def parts(self) -> tuple[Draft, ...]:
+        """The stages, or the draft alone."""
+        return self.stages or (self,)
+
+    @property
+    def graph(self) -> Draft | None:
+        """The part that has an engine of its own."""
+        return next((part for part in self.parts if part.kind in ENGINE_KINDS), None)
+
+    @property
+    def table(self) -> Draft | None:
+        """The part that reads an n-gram table."""
+        return next((part for part in self.parts if part.kind == "table"), None)
+
+
+ENGINE_KINDS = ("model", "early-exit", *HEAD_KINDS)
 
 
 @dataclass(frozen=True)
@@ -189,6 +219,10 @@ DRAFT_KEYS = {
     "model": ("checkpoint", "revision", "scheme"),
     "early-exit": ("layers",),
     "none": (),
+    "table": ("file", "min_count"),
+    "feature": ("head", "stop", "scheme"),
+    "medusa": ("head", "stop", "scheme"),
+    "staged": ("stages",),
 }
 
 
@@ -197,6 +231,8 @@ def read_draft(table: Table) -> Draft:
     table.only("kind", *{key for keys in DRAFT_KEYS.values() for key in keys})
     kind = table.choice("kind", DRAFT_KINDS, "ngram")
     table.only("kind", *DRAFT_KEYS[kind], owner=f"a draft of kind {kind}")
+    if kind == "staged":
+        return Draft(kind, stages=read_stages(table))
     low = table.integer("min_match", 2, 1, 16)
     return Draft(
         kind=kind,
@@ -206,7 +242,24 @@ def read_draft(table: Table) -> Draft:
         min_match=low,
         max_match=table.integer("max_match", max(4, low), low, 16, low_is="min_match"),
         scheme=read_scheme(table, Scheme("w4", "w8")) if "scheme" in table else None,
+        file=table.text("file", None) if kind == "table" else None,
+        min_count=table.integer("min_count", 2, 1, 65535),
+        head=table.text("head", None) if kind in HEAD_KINDS else None,
+        stop=table.number("stop", 0.0, 0.0, 0.99),
     )
+
+
+def read_stages(table: Table) -> tuple[Draft, ...]:
+    """A chain of drafters; one engine and one table at most, and no chain within."""
+    stages = tuple(map(read_draft, table.tables("stages")))
+    kinds = [stage.kind for stage in stages]
+    if len(stages) > MOST_STAGES or {"staged", "none"} & set(kinds):
+        found = f"stages are {', '.join(kinds)}"
+        raise table.error("stages", found, f"allowed are 1 to {MOST_STAGES} drafters, none of them 'staged' or 'none'")
+    for group, what in ((ENGINE_KINDS, "an engine"), (("table",), "a table")):
+        if sum(kind in group for kind in kinds) > 1:
+            raise table.error("stages", f"stages are {', '.join(kinds)}", f"one of them may have {what}")
+    return stages
 
 
 def read_scheme(parent: Table, default: Scheme) -> Scheme:
