@@ -141,7 +141,8 @@ def judge_opened(opened: Opened, laws: Laws, seed: int, progress: Progress) -> G
         found = speed.judge(opened.model, certificate, classes, stage(progress, "speed"))
         checks += [*more, found.check]
         report["speed"] = found.as_dict()
-        certificate = replace(certificate, k=found.k, draft_ms=found.draft_ms)
+        certificate = replace(certificate, k=found.k, draft_ms=found.draft_ms,
+                              draft_call_ms=found.draft_call_ms)
     reasons = reasons_of(checks)
     verdict = "passed" if all(check.passed for check in checks) else "failed"
     return GateResult(verdict, tuple(checks), reasons, replace(certificate, reasons=reasons), Path(), report)

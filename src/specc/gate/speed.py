@@ -56,6 +56,7 @@ class Count:
     reached: tuple[int, ...]                   # [k] rounds in which slot i was judged
     passed: tuple[int, ...]                    # [k] rounds in which it was accepted
     draft_ms: tuple[float, ...]                # milliseconds a proposal, one number a generation that had any
+    draft_call_ms: tuple[float, ...] = ()      # milliseconds a call of the draft's engine, likewise
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Speed:
     draft_ms: float                            # a proposal of the best K, median
     rows: tuple[Row, ...]
     check: Check
+    draft_call_ms: float = 0.0                 # a call of the draft's engine, median; 0 without one
 
     def as_dict(self) -> dict[str, Any]:
         """For reports: all rows, and the K that is best for each class and temperature."""
@@ -90,7 +92,8 @@ def judge(model: Model, certificate: Certificate, classes: dict[str, Work], prog
     k, best = best_k(rows), max(rows, key=lambda row: row.speed_up)
     label = f"speed: predicted speed-up at its best ({best.prompt_class}, T={best.temperature}, K={best.k})"
     check = Check(label, LEAST_GAIN, best.speed_up, best.speed_up >= LEAST_GAIN)
-    return Speed(k, best.speed_up, draft_ms[k], tuple(rows), check)
+    call_ms = median([ms for count in counts for ms in count.draft_call_ms] or [0.0])
+    return Speed(k, best.speed_up, draft_ms[k], tuple(rows), check, call_ms)
 
 
 def useful_k(certificate: Certificate, k_max: int) -> list[int]:
@@ -113,6 +116,7 @@ def measure(session: Session, certificate: Certificate, name: str, work: Work, t
     calls, reached, passed = Counter[int](), [0] * k, [0] * k
     tokens = proposed = accepted = proposing = 0
     drafted: list[float] = []
+    called: list[float] = []
     for i, prompt in enumerate(work.prompts):
         events = session.generate(prompt, temperature=temperature, rule="coupled", k=k, seed=work.seed + i,
                                   max_new_tokens=work.new_tokens, ignore_eos=True)
@@ -126,8 +130,10 @@ def measure(session: Session, certificate: Certificate, name: str, work: Work, t
                 passed[slot] += event.accepted > slot
         if proposing > before:
             drafted.append(1e3 * session.stats["draft_seconds"] / (proposing - before))
+        if session.stats["draft_calls"]:
+            called.append(1e3 * session.stats["draft_seconds"] / session.stats["draft_calls"])
     return Count(name, temperature, k, dict(calls), tokens, proposed, accepted, proposing, tuple(reached),
-                 tuple(passed), tuple(drafted))
+                 tuple(passed), tuple(drafted), tuple(called))
 
 
 def draft_median(counts: Sequence[Count], k: int) -> float:
