@@ -42,6 +42,7 @@ class Info:
     drafter: str
     engine_sha256: str
     digest: str
+    device: str                                # what computes, a GPU's or the CPU's name
     eos: tuple[int, ...]
     certificate: Certificate
 
@@ -110,7 +111,7 @@ class Model:
         c = ffi.new("specc_model_info *")
         self._library.check(self._library.c.specc_model_info_get(self._pointer(), c))
         numbers: dict[str, Any] = {name: getattr(c, name) for name in NUMBERS}
-        names = ("backend", "backend_version", "drafter", "engine_sha256", "digest")
+        names = ("backend", "backend_version", "drafter", "engine_sha256", "digest", "device")
         texts: dict[str, Any] = {name: text_of(getattr(c, name)) for name in names}
         return Info(**numbers, **texts, enabled=bool(c.enabled), reasons=reason_names(self._library, c.reasons),
                     eos=tuple(c.eos[i] for i in range(c.n_eos)), certificate=from_struct(self._library, c.certificate))

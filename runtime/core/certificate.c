@@ -27,9 +27,8 @@ static identity identify(const struct specc_model *model) {
   identity id = { .digest = model->digest, .engine_sha256 = model->engine_sha256, .threads = model->threads };
   id.backend = model->target.name ? model->target.name : "";
   id.backend_version = model->target.version ? model->target.version : "";
-  specc_device(id.device, sizeof id.device, id.fingerprint, sizeof id.fingerprint);
-  if (model->target.device) snprintf(id.device, sizeof id.device, "%s", model->target.device);
-  if (model->target.fingerprint) snprintf(id.fingerprint, sizeof id.fingerprint, "%s", model->target.fingerprint);
+  memcpy(id.device, model->device, sizeof id.device);
+  memcpy(id.fingerprint, model->fingerprint, sizeof id.fingerprint);
   return id;
 }
 

@@ -73,6 +73,7 @@ struct specc_model {
   uint32_t lint;                   /* SPECC_R_LINT or SPECC_R_VOCABULARY_MISMATCH that the build found, kept whatever a certificate says */
   specc_certificate certificate;
   char digest[65], engine_sha256[65];
+  char device[256], fingerprint[65];   /* of the GPU or the CPU that computes: what certificates are bound to */
   /* what the certificate means for the loop, set by specc_model_certify */
   uint32_t reasons;                /* 0: speculation may be on */
   int32_t law_width;

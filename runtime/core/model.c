@@ -1,5 +1,6 @@
 /* model.c - engines, ids and the verdict, put together; read-only once sessions run. */
 #include "internal.h"
+#include <stdio.h>
 
 static int refuse(const specc_model_parts *p) {
 #define REFUSE(condition, ...) do { if (condition) return specc_error(SPECC_E_ARGUMENT, __VA_ARGS__); } while (0)
@@ -79,6 +80,9 @@ int specc_model_create(const specc_model_parts *p, specc_model **out) {
   }
   m->target = *p->target;
   m->chunk = m->target.widths[m->target.n_widths - 1];
+  specc_device(m->device, sizeof m->device, m->fingerprint, sizeof m->fingerprint);
+  if (m->target.device) snprintf(m->device, sizeof m->device, "%s", m->target.device);
+  if (m->target.fingerprint) snprintf(m->fingerprint, sizeof m->fingerprint, "%s", m->target.fingerprint);
   if (p->drafter) m->drafter = *p->drafter;
   if (SPECC_FAULT(vocabulary_width)) m->n_ids = m->target.vocab;
   specc_certificate c;
@@ -131,7 +135,7 @@ int specc_model_info_get(const specc_model *m, specc_model_info *info) {
     .n_ids = m->n_ids, .vocab = m->target.vocab, .context = m->context, .capacity = m->target.capacity, .k_max = m->k_max,
     .chunk = m->chunk, .threads = m->threads, .n_eos = m->n_eos, .enabled = !m->reasons, .reasons = m->reasons,
     .backend = m->target.name ? m->target.name : "", .backend_version = m->target.version ? m->target.version : "",
-    .drafter = m->drafter.name ? m->drafter.name : "", .engine_sha256 = m->engine_sha256, .digest = m->digest, .eos = m->eos,
+    .drafter = m->drafter.name ? m->drafter.name : "", .engine_sha256 = m->engine_sha256, .digest = m->digest, .device = m->device, .eos = m->eos,
     .certificate = m->certificate};
   return SPECC_OK;
 }

@@ -27,7 +27,7 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
     manifest = bundle.manifest
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
         info = model.info
-    certificate = certificate_part(info.certificate)
+    certificate = {**certificate_part(info.certificate), "device": info.device}
     sentence = why(info.enabled, info.reasons, certificate, manifest["lint"], str(folder))
     return {
         "format": manifest["format"],

@@ -20,7 +20,7 @@ from specc.gate import equality, law, speed, stats, twosample
 from specc.gate.checks import Check
 from specc.gate.report import Asked, compose
 from specc.gate.report import write as write_report
-from specc.runtime import Certificate, Model, controls, device, engine_library, library
+from specc.runtime import Certificate, Model, controls, engine_library, library
 from specc.scratch import told
 
 Progress = Callable[[str, int, int], Any]      # stage, done, total
@@ -132,7 +132,7 @@ def judge_opened(opened: Opened, laws: Laws, seed: int, progress: Progress) -> G
     certificate = certified.certificate
     checks = [Check("lint: findings at build", 0.0, float(len(findings)), passed), *certified.checks,
               certify_judge.sharpness(seed), *laws.checks]
-    report: dict[str, Any] = {"lint": findings, "seed": seed, "device": device()[0], "law": laws.report,
+    report: dict[str, Any] = {"lint": findings, "seed": seed, "device": opened.model.info.device, "law": laws.report,
                               "threads": [threads_row(certificate)]}
     if certified.exact and passed and opened.model.info.drafter:
         opened.model.apply(certificate)
