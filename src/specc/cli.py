@@ -13,7 +13,9 @@ import click
 from specc import __version__
 from specc.errors import SpeccError
 
-VERBS = ("build", "finalize", "plan", "gate", "diff", "run", "bench", "inspect", "doctor", "targets", "recipes")
+VERBS = (
+    "build", "finalize", "plan", "gate", "diff", "run", "bench", "inspect", "doctor", "targets", "recipes", "distill",
+)  # fmt: skip
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
