@@ -101,5 +101,5 @@ def over(session: ort.InferenceSession) -> Runner:
     }
     vocab = next(v.shape[-1] for v in session.get_outputs() if v.name == "logits")
     gives_rows = any(v.name.startswith("rows_") for v in session.get_outputs())
-    lengths = next(v.type for v in session.get_inputs() if v.name == "past_len")
-    return Runner(session, caches, int(vocab), gives_rows, np.int64 if lengths == "tensor(int64)" else np.int32)
+    wide = any(v.name == "past_len" and v.type == "tensor(int64)" for v in session.get_inputs())
+    return Runner(session, caches, int(vocab), gives_rows, np.int64 if wide else np.int32)
