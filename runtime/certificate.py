@@ -8,7 +8,7 @@ from specc.errors import InputError
 from specc.runtime._ffi import Library, ffi, text_of
 
 SCALARS = ("law_width", "threads", "k", "tv_mean", "tv_max", "draft_ms", "draft_call_ms",
-           "rows_compared", "calls", "law_hash")
+           "rows_compared", "calls", "law_hash", "tv_rows", "flips", "flip_margin", "unrepeatable")
 KINDS = ("none", "bounded", "bit-exact")
 
 
@@ -33,6 +33,23 @@ class Certificate:
     rows_different: tuple[int, ...] = ()
     calls: int = 0
     law_hash: int = 0                          # of all rows at the law width
+    tv_rows: int = 0                           # positions behind tv_mean and flips
+    flips: int = 0                             # of those, whose most probable id changes with the width
+    flip_margin: float = 0.0                   # largest lead of the first id over the second among them, in logits
+    unrepeatable: int = 0                      # calls that gave other bits when they were repeated as they were
+    evidence: str = ""                         # the gravest thing seen, in words
+
+    @property
+    def flips_per_10k(self) -> float:
+        """Greedy choices that change with the width, per 10,000 positions."""
+        return 1e4 * self.flips / self.tv_rows if self.tv_rows else 0.0
+
+    @property
+    def words(self) -> str:
+        """What every surface says of the law that speculation keeps."""
+        if self.kind == "bounded":
+            return f"approximate, mean TV <= {self.tv_mean:.4g}"
+        return {"bit-exact": "exact, bit for bit"}.get(self.kind, "not certified")
 
     @property
     def classes(self) -> list[list[int]]:
@@ -67,7 +84,8 @@ def from_struct(library: Library, c: Any) -> Certificate:
         threads=c.threads, k=c.k, reasons=reason_names(library, c.reasons), tv_mean=c.tv_mean, tv_max=c.tv_max,
         max_abs_diff=per_width(c.max_abs_diff), call_ms=per_width(c.call_ms), draft_ms=c.draft_ms,
         draft_call_ms=c.draft_call_ms, rows_compared=c.rows_compared, rows_different=per_width(c.rows_different),
-        calls=c.calls, law_hash=c.law_hash,
+        calls=c.calls, law_hash=c.law_hash, tv_rows=c.tv_rows, flips=c.flips, flip_margin=c.flip_margin,
+        unrepeatable=c.unrepeatable, evidence=text_of(c.evidence),
     )
 
 
@@ -81,4 +99,5 @@ def to_struct(library: Library, certificate: Certificate) -> Any:
         values = getattr(certificate, name)
         getattr(out, name)[0 : len(values)] = list(values)
     out.reasons = reason_bits(library, certificate.reasons)
+    out.evidence = certificate.evidence.encode()[:199]
     return out

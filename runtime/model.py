@@ -17,7 +17,7 @@ from specc.runtime._ffi import engine_library as found_engine
 from specc.runtime.certificate import Certificate, from_struct, reason_names, to_struct
 from specc.runtime.nvidia import preload_cuda, provider_library, tensorrt_library
 from specc.runtime.parts import Table
-from specc.runtime.request import int_pointer, token_array
+from specc.runtime.request import Options, fill_options, int_pointer, token_array
 from specc.runtime.session import Session
 
 NUMBERS = ("n_ids", "vocab", "context", "capacity", "k_max", "chunk", "threads")
@@ -123,11 +123,19 @@ class Model:
         return session
 
     def certify(self, tokens: Sequence[int] | npt.NDArray[Any], *, window: int = 0, seed: int = 0,
-                progress: Progress | None = None) -> Certificate:
-        """Measures the target on this device over calibration ids; changes nothing. RuntimeFault when cancelled."""
+                progress: Progress | None = None, sampling: Options | None = None, bounded: bool = False,
+                bounded_rows: int = 0) -> Certificate:
+        """Measures the target on this device over calibration ids; changes nothing. RuntimeFault when cancelled.
+
+        sampling: options under which rows that differ are compared, None for temperature 1; bounded: compare them even
+        where the widths that a session needs agree bit for bit; bounded_rows: at so many positions, 0 for 1152.
+        """
         ids = token_array(tokens)
         options, out = ffi.new("specc_certify_options *"), ffi.new("specc_certificate *")
         options.tokens, options.n_tokens, options.window, options.seed = int_pointer(ids), ids.size, window, seed
+        shaping = ffi.new("specc_options *")
+        kept = fill_options(sampling or Options(), shaping)
+        options.options, options.bounded, options.bounded_rows = shaping, int(bounded), bounded_rows
         raised: list[BaseException] = []
         if progress is not None:
             body = _progress(progress, raised)
@@ -136,6 +144,7 @@ class Model:
         if raised:
             raise raised[0]
         self._library.check(status)
+        del kept
         if progress is not None:
             del call
         return from_struct(self._library, out[0])
@@ -153,6 +162,12 @@ class Model:
         self._library.check(self._library.c.specc_certificate_save(
             self._pointer(), to_struct(self._library, certificate), text, _path(folder), path, 4096))
         return Path(text_of(path))
+
+    def certificate_note(self, path: str | Path) -> tuple[bool, str]:
+        """Whether the certificate file is for this engine on this device, and the sentence that says why or why not."""
+        note = ffi.new("char[512]")
+        fits = self._library.c.specc_certificate_note(self._pointer(), _path(path), note, 512)
+        return bool(fits), text_of(note)
 
     def close(self) -> None:
         """Frees the sessions that are still open, then the model; closing twice is fine."""

@@ -105,6 +105,17 @@ class Disturbed(Wrapped):
 
 
 def noise_in_a_row(size: float) -> Any:
+    """Row 2 of a call is off, each position by its own amount, the same one whenever it stands there."""
+    def disturb(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
+        if len(logits) > 2:
+            at = int(io.past_len[0]) + 2
+            logits[2] += np.float32(size) * np.random.default_rng(at).normal(size=8).astype(np.float32)
+
+    return disturb
+
+
+def noise_of_luck(size: float) -> Any:
+    """Row 2 of a call is off, by another amount each time."""
     def disturb(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
         if len(logits) > 2:
             logits[2] += np.float32(size) * self.rng.normal(size=8).astype(np.float32)
@@ -113,17 +124,68 @@ def noise_in_a_row(size: float) -> Any:
 
 
 def shifted(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
+    """Each row shows what the row before it should."""
     if len(logits) > 2:
-        logits[1] = logits[0]
+        logits[1:] = logits[:-1].copy()
 
 
 def other_kernel(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
+    """Widths 2 to 5 are computed by another kernel than width 1."""
     if 2 <= rows <= 5:
         logits += np.spacing(logits)
 
 
+def verified_otherwise(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
+    """K + 1 rows are computed by another kernel than any other number."""
+    if rows == 5:
+        logits *= np.float32(1.001)
+
+
 def by_neighbour(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
     logits += np.float32(1e-6) * np.float32(io.input_ids[rows - 1])
+
+
+def by_slot(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
+    """R44: identical rows come out different by their place in the call."""
+    logits += np.float32(1e-6) * np.arange(len(logits), dtype=np.float32)[:, None]
+
+
+def at_capacity(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
+    """Wrong near the end of the context only."""
+    if io.past_len[0] > 240 and rows == 5:
+        logits += np.float32(1e-4)
+
+
+class Stale(Wrapped):
+    """Reads one entry too many of the cache behind the length: what a rolled back call left there."""
+
+    def __init__(self) -> None:
+        super().__init__(table(), library())
+        self.behind: dict[int, int] = {}
+
+    def run(self, cache: Any, rows: int, n_logits: int) -> None:
+        super().run(cache, rows, n_logits)
+        io = cache[2]
+        past = int(io.past_len[0])
+        io.logits[:n_logits] += np.float32(1e-3) * np.float32(self.behind.get(past + rows, 0))
+        self.behind |= {past + i: int(io.input_ids[i]) for i in range(rows)}
+
+
+class PrefillCut(Wrapped):
+    """The cache depends on where a prompt was cut: a chunk's first entry is written a little otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__(table(), library())
+        self.cut: dict[int, set[int]] = {}
+
+    def run(self, cache: Any, rows: int, n_logits: int) -> None:
+        super().run(cache, rows, n_logits)
+        io, starts = cache[2], self.cut.setdefault(id(cache[0]), set())
+        past = int(io.past_len[0])
+        starts.difference_update(range(past, past + 400))
+        if n_logits == 1 or past < 30:
+            starts.add(past)
+        io.logits[:n_logits] += np.float32(1e-4) * len([start for start in starts if start <= 30])
 
 
 def flaky(self: Disturbed, logits: Any, io: Io, rows: int) -> None:

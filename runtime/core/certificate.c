@@ -1,4 +1,5 @@
-/* certificate.c - certificate files: what was measured for one engine on one device, written once and read at open. */
+/* certificate.c - certificate files: what was measured for one engine on one device, written once. certificate_read.c reads them. */
+#include "certificate.h"
 #include "files.h"
 #include "json.h"
 #include <ctype.h>
@@ -12,18 +13,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CERTIFICATE_FORMAT 1
+#define LITTER ".certificate-"       /* what a gate that was killed while it wrote leaves behind; never read */
+#define LITTER_SECONDS 60
+#define OPENING "{\n \"seal\": \""   /* before the seal's digits */
+#define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
 
-static const char *const kind_names[] = { "none", "bounded", "bit-exact" };   /* by enum specc_certificate_kind */
+const char *const certificate_kinds[3] = { "none", "bounded", "bit-exact" };
 
-/* What a certificate is bound to. */
-typedef struct identity {
-  const char *digest, *engine_sha256, *backend, *backend_version;
-  char device[256], fingerprint[65];
-  int32_t threads;
-} identity;
-
-static identity identify(const struct specc_model *model) {
+identity certificate_identity(const struct specc_model *model) {
   identity id = { .digest = model->digest, .engine_sha256 = model->engine_sha256, .threads = model->threads };
   id.backend = model->target.name ? model->target.name : "";
   id.backend_version = model->target.version ? model->target.version : "";
@@ -128,7 +125,7 @@ static void put_identity(FILE *out, const identity *id) {
 }
 
 static void put_measured(FILE *out, const specc_certificate *c) {
-  put_string(out, "kind", kind_names[c->kind]);
+  put_string(out, "kind", certificate_kinds[c->kind]);
   put_widths(out, c);
   fprintf(out, " \"law_width\": %d,\n \"law_hash\": \"%016llx\",\n \"k\": %d,\n", c->law_width, (unsigned long long)c->law_hash, c->k);
   put_reasons(out, c->reasons);
@@ -140,7 +137,10 @@ static void put_measured(FILE *out, const specc_certificate *c) {
   put_doubles(out, "call_ms", c->call_ms, c->n_widths);
   put_double(out, "draft_ms", c->draft_ms);
   put_double(out, "draft_call_ms", c->draft_call_ms);
-  fprintf(out, " \"calls\": %lld,\n", (long long)c->calls);
+  fprintf(out, " \"calls\": %lld,\n \"tv_rows\": %lld,\n \"flips\": %lld,\n \"unrepeatable\": %lld,\n", (long long)c->calls, (long long)c->tv_rows,
+          (long long)c->flips, (long long)c->unrepeatable);
+  put_double(out, "flip_margin", c->flip_margin);
+  put_string(out, "evidence", c->evidence);
 }
 
 static void put_certificate(FILE *out, const identity *id, const specc_certificate *c, const char *report) {
@@ -148,7 +148,7 @@ static void put_certificate(FILE *out, const identity *id, const specc_certifica
   time_t now = time(NULL);
   struct tm utc;
   if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  fprintf(out, "{\n \"format\": %d,\n", CERTIFICATE_FORMAT);
+  fprintf(out, OPENING ZEROS "\",\n \"format\": %d,\n", CERTIFICATE_FORMAT);
   put_identity(out, id);
   put_measured(out, c);
   put_string(out, "date", date);
@@ -169,6 +169,15 @@ static char *compose(const identity *id, const specc_certificate *c, const char 
   }
   if (plain) freelocale(plain);
   return text;
+}
+
+void certificate_seal(const char *text, size_t n, size_t at, char hex[65]) {
+  specc_sha256 h;
+  specc_sha256_begin(&h);
+  specc_sha256_add(&h, text, at);
+  specc_sha256_add(&h, ZEROS, SEAL_DIGITS);
+  specc_sha256_add(&h, text + at + SEAL_DIGITS, n - at - SEAL_DIGITS);
+  specc_sha256_end(&h, hex);
 }
 
 static int check_report(const char *report) {
@@ -222,12 +231,26 @@ static void sync_folder(const char *folder) {
   close(fd);
 }
 
+/* Temporary files of gates that were killed; young ones may be another gate's that is writing now. */
+static void sweep(const char *folder) {
+  DIR *entries = opendir(folder);
+  if (!entries) return;
+  char path[PATH_BYTES];
+  struct stat found;
+  for (const struct dirent *entry; (entry = readdir(entries));) {
+    if (strncmp(entry->d_name, LITTER, strlen(LITTER)) || file_join(folder, entry->d_name, path)) continue;
+    if (!stat(path, &found) && S_ISREG(found.st_mode) && time(NULL) - found.st_mtime > LITTER_SECONDS) unlink(path);
+  }
+  closedir(entries);
+}
+
 /* Whole or not at all: a temporary file beside it, synced, then renamed. */
 static int write_file(const char *folder, const char *path, const char *text, size_t n) {
   char temporary[PATH_BYTES];
-  int code = file_join(folder, ".certificate-XXXXXX", temporary);
+  int code = file_join(folder, LITTER "XXXXXX", temporary);
   if (code) return code;
   if (mkdir(folder, 0777) && errno != EEXIST) return cannot_write(path);
+  sweep(folder);
   int fd = mkostemp(temporary, O_CLOEXEC);
   if (fd < 0) return cannot_write(path);
   bool done = write_all(fd, text, n);
@@ -249,6 +272,11 @@ static int save(const identity *id, const specc_certificate *certificate, const 
   if (!text) return specc_error(SPECC_E_MEMORY, "no memory left to write certificate %s; close other programs", path);
   int code = json_read(path, text, n, &document);      /* what is written can be read */
   json_free(&document);
+  if (!code) {
+    char hex[65];
+    certificate_seal(text, n, strlen(OPENING), hex);
+    memcpy(text + strlen(OPENING), hex, SEAL_DIGITS);
+  }
   if (!code) code = write_file(folder, path, text, n);
   free(text);
   return code;
@@ -259,7 +287,7 @@ int specc_certificate_save(specc_model *model, const specc_certificate *certific
   int code = check_certificate(model, certificate);
   if (!code) code = check_report(report);
   if (code) return code;
-  identity id = identify(model);
+  identity id = certificate_identity(model);
   char slug[64], name[96], file[PATH_BYTES];
   make_slug(id.device, slug);
   snprintf(name, sizeof name, "%s-%d.json", slug, id.threads);
@@ -269,157 +297,3 @@ int specc_certificate_save(specc_model *model, const specc_certificate *certific
   return code;
 }
 
-/* ------------------------------------------------------------------ reading: false wherever a value is not what it should be */
-static bool get_double(const json *value, double *out) {
-  if (value && value->kind == JSON_NULL) return *out = INFINITY, true;
-  if (!value || value->kind != JSON_NUMBER || value->number < 0) return false;
-  return *out = value->number, true;
-}
-
-static bool get_doubles(const json *root, const char *key, double *out, int32_t n) {
-  const json *list = json_array(root, key);
-  if (!list || list->n != n) return false;
-  for (const json *v = list->first; v; v = v->next)
-    if (!get_double(v, out++)) return false;
-  return true;
-}
-
-static bool get_counts(const json *root, const char *key, int64_t *out, int32_t n) {
-  const json *list = json_array(root, key);
-  if (!list || list->n != n) return false;
-  for (const json *v = list->first; v; v = v->next)
-    if (!json_int(v, 0, INT64_MAX, out++)) return false;
-  return true;
-}
-
-static bool get_int32(const json *root, const char *key, int32_t low, int32_t high, int32_t *out) {
-  int64_t value;
-  if (!json_int(json_get(root, key), low, high, &value)) return false;
-  return *out = (int32_t)value, true;
-}
-
-static bool get_kind(const json *root, int32_t *out) {
-  const char *name = json_string(root, "kind");
-  for (int32_t i = 0; name && i < 3; i++)
-    if (!strcmp(name, kind_names[i])) return *out = i, true;
-  return false;
-}
-
-static bool get_reasons(const json *root, uint32_t *out) {
-  const json *list = json_array(root, "reasons");
-  *out = 0;
-  for (const json *v = list ? list->first : NULL; v; v = v->next) {
-    uint32_t bit = v->kind == JSON_STRING ? 1 : 0;
-    while (bit && (!specc_reason_name(bit) || strcmp(specc_reason_name(bit), v->text))) bit <<= 1;
-    if (!bit) return false;
-    *out |= bit;
-  }
-  return list != NULL;
-}
-
-/* Marks the widths of one class; each width of the engine may be named once. */
-static bool mark_class(const json *list, int32_t number, specc_certificate *c, bool *named) {
-  if (!list || list->kind != JSON_ARRAY) return false;
-  for (const json *v = list->first; v; v = v->next) {
-    int64_t width;
-    int32_t i = 0;
-    if (!json_int(v, 1, INT32_MAX, &width)) return false;
-    while (i < c->n_widths && c->widths[i] != width) i++;
-    if (i == c->n_widths || named[i]) return false;
-    named[i] = true;
-    c->width_class[i] = number;
-  }
-  return true;
-}
-
-/* The classes must name exactly the engine's widths. */
-static bool get_widths(const json *root, const specc_backend *engine, specc_certificate *c) {
-  const json *classes = json_array(root, "widths");
-  bool named[SPECC_MAX_WIDTHS] = { false };
-  int32_t number = 0;
-  c->n_widths = engine->n_widths;
-  memcpy(c->widths, engine->widths, sizeof c->widths);
-  for (const json *v = classes ? classes->first : NULL; v; v = v->next)
-    if (!mark_class(v, number++, c, named)) return false;
-  if (!classes || !mark_class(json_array(root, "unstable_widths"), -1, c, named)) return false;
-  for (int32_t i = 0; i < c->n_widths; i++)
-    if (!named[i]) return false;
-  return true;
-}
-
-static bool get_law_width(const json *root, specc_certificate *c) {
-  if (!get_int32(root, "law_width", 1, INT32_MAX, &c->law_width)) return false;
-  for (int32_t i = 0; i < c->n_widths; i++)
-    if (c->widths[i] == c->law_width) return true;
-  return false;
-}
-
-static bool get_law_hash(const json *root, uint64_t *out) {
-  const char *text = json_string(root, "law_hash");
-  if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) return false;
-  return *out = strtoull(text, NULL, 16), true;
-}
-
-static bool read_measured(const json *root, const specc_backend *engine, specc_certificate *c) {
-  int32_t n = engine->n_widths;
-  return get_kind(root, &c->kind) && get_widths(root, engine, c) && get_law_width(root, c) &&
-         get_law_hash(root, &c->law_hash) && get_int32(root, "k", 0, SPECC_MAX_K, &c->k) &&
-         get_int32(root, "threads", 1, 1024, &c->threads) && get_reasons(root, &c->reasons) && get_double(json_get(root, "tv_mean"), &c->tv_mean) &&
-         get_double(json_get(root, "tv_max"), &c->tv_max) && json_int(json_get(root, "rows_compared"), 0, INT64_MAX, &c->rows_compared) &&
-         get_counts(root, "rows_different", c->rows_different, n) && get_doubles(root, "max_abs_diff", c->max_abs_diff, n) &&
-         get_doubles(root, "call_ms", c->call_ms, n) && get_double(json_get(root, "draft_ms"), &c->draft_ms) &&
-         (!json_get(root, "draft_call_ms") || get_double(json_get(root, "draft_call_ms"), &c->draft_call_ms)) &&
-         json_int(json_get(root, "calls"), 0, INT64_MAX, &c->calls);
-}
-
-static bool matches(const json *root, const char *key, const char *want) {
-  const char *text = json_string(root, key);
-  return text && !strcmp(text, want);
-}
-
-static bool is_ours(const json *root, const identity *id) {
-  int64_t number;
-  return json_int(json_get(root, "format"), CERTIFICATE_FORMAT, CERTIFICATE_FORMAT, &number) && matches(root, "digest", id->digest) &&
-         matches(root, "engine_sha256", id->engine_sha256) && matches(root, "backend", id->backend) &&
-         matches(root, "backend_version", id->backend_version) && matches(root, "fingerprint", id->fingerprint) &&
-         json_int(json_get(root, "threads"), id->threads, id->threads, &number);
-}
-
-/* A fitting certificate of one file; date receives when it was written. */
-static bool read_file(const struct specc_model *model, const identity *id, const char *path, specc_certificate *c, char date[32]) {
-  char *text = NULL;
-  size_t n = 0;
-  json_document document = { 0 };
-  if (file_read(path, JSON_MAX_BYTES, &text, &n)) return false;
-  bool fits = !json_read(path, text, n, &document) && is_ours(document.root, id) && read_measured(document.root, &model->target, c);
-  const char *written = json_string(document.root, "date");
-  snprintf(date, 32, "%s", written ? written : "");
-  json_free(&document);
-  free(text);
-  return fits;
-}
-
-static bool is_certificate_name(const char *name) {
-  size_t n = strlen(name);
-  bool report = n > 12 && !strcmp(name + n - 12, ".report.json");   /* the gate's report lies beside its certificate */
-  return name[0] != '.' && n > 5 && !strcmp(name + n - 5, ".json") && !report;
-}
-
-/* 1: found, the newest that fits; 0: none. Damaged, newer and foreign files are passed over, never an error. */
-int specc_certificate_find(const struct specc_model *model, const char *folder, specc_certificate *certificate) {
-  DIR *entries = opendir(folder);
-  if (!entries) return 0;
-  identity id = identify(model);
-  char path[PATH_BYTES], date[32], newest[32] = "";
-  int found = 0;
-  for (const struct dirent *entry; (entry = readdir(entries));) {
-    specc_certificate c = { 0 };
-    if (!is_certificate_name(entry->d_name) || file_join(folder, entry->d_name, path) || !read_file(model, &id, path, &c, date)) continue;
-    if (found && strcmp(date, newest) <= 0) continue;
-    *certificate = c;
-    memcpy(newest, date, sizeof newest);
-    found = 1;
-  }
-  closedir(entries);
-  return found;
-}

@@ -360,8 +360,8 @@ typedef struct specc_certificate {
   int32_t threads;
   int32_t k;                       /* K that pays best on this device, 0 unknown */
   uint32_t reasons;                /* SPECC_R_ bits that the judge gives; 0: speculation may be on */
-  double tv_mean;                  /* upper bound (empirical Bernstein, 99.9 %) of the mean total variation between rows of one position at
-                                      temperature 1, of the worst width; 0 when bit-exact */
+  double tv_mean;                  /* upper bound (empirical Bernstein, 99.9 %) of the mean total variation between rows of one position,
+                                      after the sampling options that were asked for, of any two widths up to K_max + 1 rows */
   double tv_max;                   /* largest one observed */
   double max_abs_diff[24];         /* largest logit difference of a width from the law width */
   double call_ms[24];              /* median milliseconds of a call */
@@ -371,6 +371,11 @@ typedef struct specc_certificate {
   int64_t rows_different[24];      /* rows of a width that differ from the law width */
   int64_t calls;
   uint64_t law_hash;               /* of all rows at the law width: equal for two thread counts that agree bit for bit */
+  int64_t tv_rows;                 /* positions behind tv_mean and flips; 0 where no width differs, or none was asked for */
+  int64_t flips;                   /* of those, whose most probable id is another one */
+  double flip_margin;              /* largest lead of the first id over the second among them, in the reference's logits */
+  int64_t unrepeatable;            /* calls that gave other bits when they were repeated as they were: such an engine is never certified */
+  char evidence[200];              /* the gravest thing seen, in words; widths of another class are told and no fault; "" for nothing */
 } specc_certificate;
 
 typedef struct specc_certify_options {
@@ -380,6 +385,9 @@ typedef struct specc_certify_options {
   uint64_t seed;
   int (*progress)(void *user, int64_t done, int64_t total);   /* may be NULL; non-zero cancels with SPECC_E_BUSY */
   void *user;
+  const specc_options *options;    /* sampling options under which rows that differ are compared; NULL: temperature 1, no filter */
+  int32_t bounded_rows;            /* positions that are compared where rows differ, 0 for the default */
+  int32_t bounded;                 /* 1: they are compared even if the widths that a session needs agree bit for bit */
 } specc_certify_options;
 
 typedef struct specc_model specc_model;
@@ -388,6 +396,8 @@ typedef struct specc_session specc_session;
 /* Measures the model's target: every width, every slot, other later rows, poisoned stale cache, repeats, fresh caches,
  * rollbacks, at the start of the context, at block edges, in the middle and near its end. Does not change the model. */
 SPECC_API int specc_certify(specc_model *model, const specc_certify_options *options, specc_certificate *certificate);
+/* Why the certificate file at `path` is in force for this model on this device, or why not: one sentence into note [n_note]. 1: it fits. */
+SPECC_API int specc_certificate_note(const specc_model *model, const char *path, char *note, size_t n_note);
 /* Puts a certificate in force for sessions created afterwards. */
 SPECC_API int specc_model_certify(specc_model *model, const specc_certificate *certificate);
 /* Writes it atomically as folder/<device>-<threads>.json, bound to the model's engine hash, backend and version, CPU and threads.

@@ -2,82 +2,14 @@
  * SPECC_ENGINE_LIBRARY names libonnxruntime; without it only the refusals that come before the engine are tested. */
 #include "internal.h"
 #include "expect.h"
-#include "tiny_graph.h"
+#include "tiny_bundle.h"
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utime.h>
 
-static char folder[] = "/tmp/specc-test-XXXXXX";
 static const char *library;
 
-/* ------------------------------------------------------------------ a small bundle */
-static char *at(const char *name) {
-  static char paths[4][256];
-  static int turn;
-  char *path = paths[turn++ % 4];
-  snprintf(path, 256, "%s/%s", folder, name);
-  return path;
-}
-
-static char *read_text(const char *path, size_t *n) {
-  static char text[1 << 18];
-  FILE *f = fopen(path, "rb");
-  *n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-  text[*n] = 0;
-  if (f) fclose(f);
-  return text;
-}
-
-static void hash(const void *data, size_t n, char hex[65]) {
-  specc_sha256 h;
-  specc_sha256_begin(&h);
-  specc_sha256_add(&h, data, n);
-  specc_sha256_end(&h, hex);
-}
-
-static void write_table(int n) {
-  unsigned char table[16 + 5 * VOCAB] = "SPCB\1";
-  table[8] = (unsigned char)n;
-  for (int i = 0; i <= n; i++) table[12 + 4 * i] = (unsigned char)i;
-  for (int i = 0; i < n; i++) table[16 + 4 * n + i] = (unsigned char)('0' + i);
-  write_bytes(at("id_bytes.bin"), table, (size_t)(16 + 5 * n));
-}
-
-static void describe_files(char *out, size_t n_out) {
-  static const char *const names[] = { "target.onnx", "target.onnx.data", "id_bytes.bin" };
-  for (int i = 0; i < 3; i++) {
-    char hex[65];
-    size_t n, used = strlen(out);
-    const char *data = read_text(at(names[i]), &n);
-    hash(data, n, hex);
-    snprintf(out + used, n_out - used, "%s{\"path\": \"%s\", \"bytes\": %zu, \"sha256\": \"%s\"}", i ? ",\n  " : "", names[i], n, hex);
-  }
-}
-
-#define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
-#define ENGINE "{\"file\": \"target.onnx\", \"backend\": \"ort\", \"sha256\": \"" ZEROS "\", \"vocab\": 50, \"layers\": 2, \"kv_heads\": 2," \
-  " \"head_dim\": 16, \"capacity\": 80, \"widths\": [1, 2, 3, 5, 16]}"
-
-/* The manifest with `from` replaced by `to`, under a right digest. */
-static void write_manifest(const char *from, const char *to) {
-  static char text[8192], changed[3 * 8192], files[1024];
-  char hex[65];
-  files[0] = 0;
-  describe_files(files, sizeof files);
-  snprintf(text, sizeof text,
-           "{\n \"digest\": \"" ZEROS "\",\n \"format\": 1,\n \"name\": \"tiny\",\n \"files\": [%s],\n"
-           " \"plan\": {\"k\": 4, \"context\": 64, \"threads\": 1},\n \"engines\": {\"target\": " ENGINE ", \"draft\": " ENGINE "},\n"
-           " \"draft\": {\"kind\": \"ngram\", \"min_match\": 2, \"max_match\": 4},\n"
-           " \"tokenizer\": {\"ids\": 48, \"bytes\": \"id_bytes.bin\", \"strip_leading_space\": true, \"eos\": [2, 3], \"bos\": null},\n"
-           " \"lint\": {\"passed\": true, \"findings\": []}\n}\n", files);
-  char *found = from ? strstr(text, from) : text;
-  if (!found) abort();
-  snprintf(changed, sizeof changed, "%.*s%s%s", (int)(found - text), text, from ? to : "", found + (from ? strlen(from) : 0));
-  hash(changed, strlen(changed), hex);
-  char *digest = strstr(changed, ZEROS);
-  if (digest) memcpy(digest, hex, 64);
-  write_bytes(at("manifest.json"), changed, strlen(changed));
-}
-
+/* ------------------------------------------------------------------ opening */
 static int try_with(const char *certificates, int trust, specc_model **model) {
   specc_open_options o = { .folder = folder, .engine_library = library ? library : "/nowhere/lib.so", .certificates = certificates, .trust = trust };
   return specc_model_open(&o, model);
@@ -158,7 +90,8 @@ static int found_in(const char *certificates, specc_certificate *c) {
 static specc_certificate exact(const specc_model *model) {
   specc_certificate c = { .kind = SPECC_CERT_BIT_EXACT, .law_width = 2, .n_widths = 5, .width_class = { 0, 1, 1, 1, -1 }, .threads = 1, .k = 4,
                           .max_abs_diff = { 0.1, 0, 0, 0, 1e308 * 10 }, .call_ms = { 1, 2, 3, 4, 5.5 }, .draft_ms = 0.25, .rows_compared = 1000,
-                          .rows_different = { 7 }, .calls = 123, .law_hash = 0xfedcba9876543210u };
+                          .rows_different = { 7 }, .calls = 123, .law_hash = 0xfedcba9876543210u, .tv_rows = 9, .flips = 2,
+                          .flip_margin = 0.5, .evidence = "a \"quoted\" word" };
   memcpy(c.widths, model->target.widths, sizeof c.widths);
   return c;
 }
@@ -183,6 +116,7 @@ static void test_certificates(void) {
   EXPECT(read.width_class[1] == read.width_class[3] && read.width_class[0] != read.width_class[1] && read.width_class[4] == -1);
   EXPECT(!memcmp(read.max_abs_diff, c.max_abs_diff, sizeof c.max_abs_diff) && !memcmp(read.call_ms, c.call_ms, sizeof c.call_ms) && read.draft_ms == 0.25);
   EXPECT(read.rows_different[0] == 7 && read.rows_compared == 1000 && read.tv_max == 0);
+  EXPECT(read.tv_rows == 9 && read.flips == 2 && read.flip_margin == 0.5 && !strcmp(read.evidence, c.evidence));
   specc_model_free(model);
   if (!EXPECT_OK(try(1, &model))) return;
   info = info_of(model);
@@ -190,20 +124,66 @@ static void test_certificates(void) {
   specc_model_free(model);
 }
 
-/* Puts the certificate with one change into a folder of its own and looks for it. */
-static int find_changed(const char *text, const char *from, const char *to) {
+/* Puts the certificate with one change, sealed anew or not, into a folder of its own and looks for it. */
+static int find_changed(const char *text, const char *from, const char *to, bool sealed) {
   static char changed[1 << 16];
   specc_certificate c;
   const char *found = strstr(text, from);
   if (!found) return -1;
   snprintf(changed, sizeof changed, "%.*s%s%s", (int)(found - text), text, to, found + strlen(from));
+  char *seal = strstr(changed, "\"seal\": \""), hex[65];
+  if (seal && sealed) {
+    memcpy(seal + 9, ZEROS, 64);
+    hash(changed, strlen(changed), hex);
+    memcpy(seal + 9, hex, 64);
+  }
   write_bytes(at("changed/x.json"), changed, strlen(changed));
   return found_in(at("changed"), &c);
 }
 
+/* What is said of the changed file. */
+static bool noted(const specc_model *model, const char *says) {
+  char note[512];
+  int fits = specc_certificate_note(model, at("changed/x.json"), note, sizeof note);
+  bool said = strstr(note, says) != NULL;
+  if (!said) fprintf(stderr, "  the note is: %s\n", note);
+  return said && fits == !strcmp(says, "it is for this engine");
+}
+
+static void test_notes(const specc_model *model, const char *text) {
+  static const struct { const char *from, *to, *says; bool sealed; } cases[] = {
+    { "\"k\": 4", "\"k\": 4", "it is for this engine", true }, { "\"k\": 4", "\"k\": 3", "its seal does not fit", false },
+    { "\"reasons\": []", "\"reasons\": [ ]", "its seal does not fit", false }, { "bit-exact", "bounded", "its seal does not fit", false },
+    { "\"engine_sha256\": \"0", "\"engine_sha256\": \"1", "another engine file", true }, { "\"digest\": \"", "\"digest\": \"x", "another bundle", true },
+    { "\"backend_version\": \"1", "\"backend_version\": \"2", "another version", true }, { "\"fingerprint\": \"", "\"fingerprint\": \"0", "another machine", true },
+    { "\"threads\": 1", "\"threads\": 2", "another thread count", true }, { "\"format\": 2", "\"format\": 3", "newer format", true },
+    { "\"law_width\": 2", "\"law_width\": 4", "a value in it", true }, { "}\n", "", "not whole JSON", true },
+    { "\"seal\"", "\"sealed\"", "its seal does not fit", false } };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    find_changed(text, cases[i].from, cases[i].to, cases[i].sealed);
+    EXPECT(noted(model, cases[i].says));
+  }
+  unlink(at("changed/x.json"));
+  EXPECT(noted(model, "cannot be read"));
+}
+
+/* A gate that was killed while it wrote: what it left is never read, and the next one clears it away. */
+static void test_litter(specc_model *model, const char *text) {
+  specc_certificate c = exact(model);
+  char path[256];
+  write_bytes(at("changed/.certificate-abcdef"), text, strlen(text));
+  EXPECT(found_in(at("changed"), &c) == 0);
+  struct utimbuf old = { 1, 1 };
+  EXPECT(!utime(at("changed/.certificate-abcdef"), &old));
+  write_bytes(at("changed/.certificate-young"), "x", 1);
+  c = exact(model);
+  EXPECT_OK(specc_certificate_save(model, &c, NULL, at("changed"), path, sizeof path));
+  EXPECT(access(at("changed/.certificate-abcdef"), F_OK) && !access(at("changed/.certificate-young"), F_OK));
+}
+
 static void test_passed_over(void) {
   static const char *const changes[][2] = {
-    { "\"format\": 1", "\"format\": 2" }, { "\"backend\": \"ort\"", "\"backend\": \"o\"" }, { "\"threads\": 1", "\"threads\": 2" },
+    { "\"format\": 2", "\"format\": 3" }, { "\"backend\": \"ort\"", "\"backend\": \"o\"" }, { "\"threads\": 1", "\"threads\": 2" },
     { "\"fingerprint\": \"", "\"fingerprint\": \"0" }, { "\"engine_sha256\": \"0", "\"engine_sha256\": \"1" }, { "\"digest\": \"", "\"digest\": \"x" },
     { "\"backend_version\": \"1", "\"backend_version\": \"2" }, { "bit-exact", "exact" }, { "[[2, 3, 5], [1]]", "[[2, 3], [1]]" },
     { "[[2, 3, 5], [1]]", "[[2, 3, 5, 6], [1]]" }, { "[[2, 3, 5], [1]]", "[[2, 3, 5], [1, 2]]" }, { "\"law_width\": 2", "\"law_width\": 4" },
@@ -218,10 +198,13 @@ static void test_passed_over(void) {
   EXPECT_OK(specc_certificate_save(model, &c, NULL, at("saved"), path, sizeof path));
   char *text = strdup(read_text(path, &n));
   mkdir(at("changed"), 0777);
-  EXPECT(find_changed(text, "\"k\": 4", "\"k\": 3") == 1);
+  EXPECT(find_changed(text, "\"k\": 4", "\"k\": 3", true) == 1);
+  EXPECT(find_changed(text, "\"k\": 4", "\"k\": 3", false) == 0);
   for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
-    if (!EXPECT(find_changed(text, changes[i][0], changes[i][1]) == 0)) fprintf(stderr, "  %s -> %s\n", changes[i][0], changes[i][1]);
+    if (!EXPECT(find_changed(text, changes[i][0], changes[i][1], true) == 0)) fprintf(stderr, "  %s -> %s\n", changes[i][0], changes[i][1]);
   EXPECT(found_in(at("nothing"), &c) == 0);
+  test_notes(model, text);
+  test_litter(model, text);
   free(text);
   specc_model_free(model);
 }

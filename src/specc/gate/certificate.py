@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from specc.gate.checks import Check
-from specc.runtime import Certificate, Library, Model, Table, Wrapped, library
+from specc.runtime import Certificate, Library, Model, Options, Table, Wrapped, library
 
 Progress = Callable[[int, int], Any]
 CALLS = 1000                                   # of which one may have one wrong bit
@@ -24,28 +24,39 @@ class Certified:
 
 
 def certify(model: Model, tokens: Sequence[int], seed: int, allow_bounded: float | None = None, window: int = 0,
-            progress: Progress | None = None, invariant: bool = False) -> Certified:
+            progress: Progress | None = None, invariant: bool = False, sampling: Options | None = None,
+            bounded_rows: int = 0) -> Certified:
     """Measures the target over calibration ids; `allow_bounded` is the recipe's limit for the mean total variation.
 
-    invariant: the engine promises the same bits at every width, so that one row is the law.
+    invariant: the engine promises the same bits at every width, so that one row is the law; sampling: the recipe's
+    options, under which rows that differ are compared.
     """
-    info = model.info
-    certificate = model.certify(tokens, window=window, seed=seed, progress=progress)
-    checks = [compared(certificate)]
+    certificate = model.certify(tokens, window=window, seed=seed, progress=progress, sampling=sampling,
+                                bounded=invariant or allow_bounded is not None, bounded_rows=bounded_rows)
+    checks = [compared(certificate), repeatable(certificate, seed)]
     if invariant:
         certificate, check = at_one_row(certificate, seed)
         checks.append(check)
-    checks += width_checks(certificate, needed_widths(certificate, info.k_max), seed)
-    exact = certificate.kind == "bit-exact" and all(check.passed for check in checks)
-    bounded = allow_bounded is not None and certificate.tv_mean <= allow_bounded
-    if not exact and allow_bounded is not None:
-        checks = [compared(certificate), Check("certificate: mean total variation", allow_bounded, certificate.tv_mean,
-                                               bounded, seed)]
-    if not exact:
-        certificate = replace(certificate, kind="bounded", reasons=())
-    if not (exact or bounded):
-        certificate = replace(certificate, reasons=("numerics",), law_width=cheapest(certificate))
-    return Certified(certificate, exact or bounded, tuple(checks))
+    checks += width_checks(certificate, needed_widths(certificate, model.info.k_max), seed)
+    if certificate.kind == "bit-exact" and all(check.passed for check in checks):
+        return Certified(replace(certificate, tv_mean=0.0, tv_max=0.0), True, tuple(checks))
+    return apart(replace(certificate, kind="bounded", reasons=(), law_width=cheapest(certificate)), checks, allow_bounded, seed)
+
+
+def apart(certificate: Certificate, checks: list[Check], allow_bounded: float | None, seed: int) -> Certified:
+    """Bits differ: within the recipe's limit speculation is approximate and says so, else it is off."""
+    steady = all(check.passed for check in checks[:2])
+    bounded = allow_bounded is not None and steady and certificate.tv_rows > 0 and certificate.tv_mean <= allow_bounded
+    if allow_bounded is not None:
+        checks = [*checks[:2], Check("certificate: mean total variation, upper bound", allow_bounded, certificate.tv_mean,
+                                     bounded, seed)]
+    return Certified(certificate if bounded else replace(certificate, reasons=("numerics",)), bounded, tuple(checks))
+
+
+def repeatable(certificate: Certificate, seed: int) -> Check:
+    """An engine that answers the same call otherwise when it is repeated has no law at all."""
+    calls = certificate.unrepeatable
+    return Check("certificate: calls that did not repeat themselves", 0.0, float(calls), calls == 0, seed)
 
 
 def at_one_row(certificate: Certificate, seed: int) -> tuple[Certificate, Check]:
@@ -57,8 +68,8 @@ def at_one_row(certificate: Certificate, seed: int) -> tuple[Certificate, Check]
 
 
 def cheapest(certificate: Certificate) -> int:
-    """Where nothing agrees plain decoding need not pay for rows that it does not use."""
-    return min(zip(certificate.call_ms, certificate.widths, strict=True))[1]
+    """Where bits differ plain decoding need not pay for rows that it does not use."""
+    return min(zip(certificate.call_ms, certificate.widths, strict=True))[1] if certificate.call_ms else certificate.law_width
 
 
 def needed_widths(certificate: Certificate, k_max: int) -> tuple[int, ...]:
