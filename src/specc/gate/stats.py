@@ -62,6 +62,19 @@ def smallest_tv(n: float, df: int, alpha: float, wanted: float) -> float:
     return high
 
 
+def holm(p_values: list[float], family_error: float) -> list[float]:
+    """Limit of each p-value by Holm's step-down: the smallest is held against error / m, the next against error / (m - 1),
+    and so on until one passes; all from there on keep that one's limit. A p-value below its limit is rejected."""
+    order = np.argsort(np.array(p_values), kind="stable")
+    limits, limit = [0.0] * len(p_values), 0.0
+    stopped = False
+    for rank, place in enumerate(order):
+        limit = limit if stopped else family_error / (len(p_values) - rank)
+        stopped = stopped or p_values[place] >= limit
+        limits[place] = limit
+    return limits
+
+
 def fit(observed: npt.NDArray[np.int64], law: npt.NDArray[np.float64]) -> float:
     """p-value of observed counts [cells] under an exact law [cells] that sums to 1; 0 if an impossible cell was hit.
 
