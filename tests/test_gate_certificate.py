@@ -34,7 +34,8 @@ def test_exact_engine_passes() -> None:
     assert all(check.passed for check in found.checks)
     assert found.certificate.reasons == ()
     assert found.certificate.rows_compared > 1000
-    assert (found.certificate.evidence, found.certificate.tv_rows, found.certificate.words) == ("", 0, "exact, bit for bit")
+    certificate = found.certificate
+    assert (certificate.evidence, certificate.tv_rows, certificate.words) == ("", 0, "exact, bit for bit")
 
 
 FAULTS: dict[str, tuple[Any, str]] = {

@@ -5,8 +5,8 @@ one go through every accepted length; the bundle's own drafter comes as it is. P
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ MODES: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0, "rule": "rejection"},
     "coupled T=0.8": {"temperature": 0.8, "rule": "coupled"},
 }
+PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.7}
 Progress = Callable[[int, int], Any]
 Texts = dict[tuple[str, int], tuple[int, ...]]  # plain output by mode and number of the prompt
 
@@ -29,6 +30,7 @@ class Work:
     prompts: tuple[tuple[int, ...], ...]
     new_tokens: int
     seed: int
+    modes: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MODES)
 
 
 class Scripted(Drafter):
@@ -65,6 +67,14 @@ class Random(Drafter):
         return [(1103515245 * (at + i) + 12345) % context.n_ids for i in range(context.k)]
 
 
+def modes_of(listed: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The modes that a recipe's `certify` list asks for: the two of MODES, and one with each kind of option listed."""
+    penalties = {name: value for name, value in PENALTIES.items() if name in listed}
+    bias = {"logit_bias": {0: -1.0, 1: 2.0}} if "logit_bias" in listed else {}
+    more = {"greedy with penalties": {**MODES["greedy"], **penalties}} if penalties else {}
+    return {**MODES, **more, **({"coupled with bias": {**MODES["coupled T=0.8"], **bias}} if bias else {})}
+
+
 def make_work(tokens: Sequence[int], context: int, seed: int, prompts: int = 4, new_tokens: int = 64) -> Work:
     """Prompts from calibration ids, spread over the text, of different lengths; all fit the context."""
     new_tokens = max(1, min(new_tokens, context // 2))
@@ -78,7 +88,7 @@ def make_work(tokens: Sequence[int], context: int, seed: int, prompts: int = 4, 
 def plain_texts(session: Session, work: Work, tick: Callable[[], Any] = lambda: None) -> Texts:
     """What must come out, with speculation off."""
     texts: Texts = {}
-    for mode, options in MODES.items():
+    for mode, options in work.modes.items():
         for i, prompt in enumerate(work.prompts):
             texts[mode, i] = generate(session, prompt, work, options, False)
             tick()
@@ -88,7 +98,7 @@ def plain_texts(session: Session, work: Work, tick: Callable[[], Any] = lambda: 
 def judge(session: Session, work: Work, name: str, plain: Texts, script: Scripted | None = None,
           tick: Callable[[], Any] = lambda: None) -> Iterator[Check]:
     """Token for token on against off in each mode."""
-    for mode, options in MODES.items():
+    for mode, options in work.modes.items():
         different, proposing, rounds = 0, 0, 0
         for i, prompt in enumerate(work.prompts):
             if script is not None:
@@ -115,7 +125,7 @@ def judge_lengths(session: Session, work: Work, script: Scripted, k: int) -> Che
     return Check(label, 0.0, float(missing), missing == 0, work.seed)
 
 
-def generate(session: Session, prompt: Sequence[int], work: Work, options: dict[str, Any], on: bool) -> tuple[int, ...]:
+def generate(session: Session, prompt: Sequence[int], work: Work, options: Mapping[str, Any], on: bool) -> tuple[int, ...]:
     """Output ids."""
     result = session.run(prompt, text=False, seed=work.seed, max_new_tokens=work.new_tokens, ignore_eos=True,
                          speculation=on, **options)
@@ -130,7 +140,7 @@ def differing(a: Sequence[int], b: Sequence[int]) -> int:
 def judge_bundle(model: Model, engine: Ort | None, certificate: Certificate, work: Work,
                  progress: Progress) -> list[Check]:
     """The bundle's own drafter, then a scripted and a random one over the same engine under the same certificate."""
-    total, done = (4 if engine else 2) * len(MODES) * len(work.prompts), count()
+    total, done = (4 if engine else 2) * len(work.modes) * len(work.prompts), count()
 
     def tick() -> None:
         progress(next(done) + 1, total)

@@ -1,4 +1,4 @@
-"""What one round does not show: two rounds in a row, samples of one prompt, unseeded calls, seeds beside other sessions."""
+"""What one round does not show: two rounds in a row, samples, calls without a seed, seeds beside other sessions."""
 from __future__ import annotations
 
 from collections.abc import Iterator

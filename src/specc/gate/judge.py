@@ -20,7 +20,7 @@ from specc.gate import equality, law, speed, stats, twosample
 from specc.gate.checks import Check
 from specc.gate.report import Asked, compose
 from specc.gate.report import write as write_report
-from specc.runtime import Certificate, Model, controls, engine_library, library
+from specc.runtime import Certificate, Model, Options, controls, engine_library, library
 from specc.scratch import told
 
 Progress = Callable[[str, int, int], Any]      # stage, done, total
@@ -133,12 +133,13 @@ def judge_opened(opened: Opened, laws: Laws, seed: int, progress: Progress) -> G
     checks = [Check("lint: findings at build", 0.0, float(len(findings)), passed), *certified.checks,
               certify_judge.sharpness(seed), *laws.checks]
     report: dict[str, Any] = {"lint": findings, "seed": seed, "device": opened.model.info.device, "law": laws.report,
-                              "threads": [threads_row(certificate)]}
+                              "threads": [threads_row(certificate)], "certify": certify_part(listed(opened))}
     if certified.exact and passed and opened.model.info.drafter:
         opened.model.apply(certificate)
         classes = speed.prompt_classes(opened.tokens, opened.model.info.context, seed)
         more, report["two_sample"] = judge_text(opened, certificate, classes["copy"].prompts, seed, progress)
-        found = speed.judge(opened.model, certificate, classes, stage(progress, "speed"))
+        kinds = speed.classes_of(opened.folder, opened.tokens, opened.model.info.context, seed)
+        found = speed.judge(opened.model, certificate, kinds, stage(progress, "speed"))
         checks += [*more, found.check]
         report["speed"] = found.as_dict()
         certificate = replace(certificate, k=found.k, draft_ms=found.draft_ms,
@@ -168,12 +169,24 @@ def threads_row(certificate: Certificate) -> dict[str, Any]:
             "law_hash": f"{certificate.law_hash:016x}"}
 
 
+def listed(opened: Opened) -> tuple[str, ...]:
+    """Options of the recipe's `certify` list."""
+    return tuple(opened.manifest.get("certify", {}).get("options", ()))
+
+
+def certify_part(asked: Sequence[str]) -> dict[str, Any]:
+    """Which options were judged on the built engine because the recipe lists them, and which were not. These are sampled
+    by the same code, whose laws are judged on table models for all options; nothing is refused for them."""
+    known = tuple(Options.__dataclass_fields__)
+    return {"listed": [name for name in known if name in asked], "not_certified": [n for n in known if n not in asked]}
+
+
 def measure(opened: Opened, seed: int, progress: Progress) -> certify_judge.Certified:
     """The certificate judge on the bundle's target."""
     limit = opened.manifest.get("gate", {}).get("allow_bounded")
     invariant = opened.manifest["plan"].get("dialect") in INVARIANT
     return certify_judge.certify(opened.model, opened.tokens, seed, limit, progress=stage(progress, "certificate"),
-                                 invariant=invariant)
+                                 invariant=invariant, sampling=Options(**opened.manifest.get("sampling", {})))
 
 
 def judge_text(opened: Opened, certificate: Certificate, prompts: Sequence[Sequence[int]], seed: int,
@@ -181,7 +194,8 @@ def judge_text(opened: Opened, certificate: Certificate, prompts: Sequence[Seque
     """Equality and two-sample tests, which only hold for bit-exact widths; a bounded bundle has its bound instead."""
     if certificate.kind != "bit-exact":
         return [], {}
-    work = equality.make_work(opened.tokens, opened.model.info.context, seed)
+    work = replace(equality.make_work(opened.tokens, opened.model.info.context, seed),
+                   modes=equality.modes_of(listed(opened)))
     engine = equality.engine_of(opened.folder, opened.manifest, opened.threads, engine_library())
     checks = equality.judge_bundle(opened.model, engine, certificate, work, stage(progress, "equality"))
     more, report = twosample.judge(opened.model, certificate, prompts[:2], seed, stage(progress, "two-sample"))

@@ -98,7 +98,8 @@ def options_of(case: Case) -> dict[str, Any]:
 
 def run_trials(session: Session, case: Case, trials: int, seed: int, rounds: int = 1, sample: int = 0) -> Rounds:
     """[trials, 2 + 2 (k + 2) + 1] rounds of the case's prompt, [trials, rounds, ...] for more than one in a row."""
-    found = session.trials(PROMPT, trials, rounds, rule=case.rule, k=case.k, seed=seed, sample=sample, **options_of(case))
+    ask = {"rule": case.rule, "k": case.k, "seed": seed, "sample": sample, **options_of(case)}
+    found = session.trials(PROMPT, trials, rounds, **ask)
     return found[:, 0] if rounds == 1 else found
 
 
@@ -320,35 +321,6 @@ def control(case: Case, fault: str, trials: int, seed: int, library: Library) ->
             with make_model(case, library) as model, model.session() as session:
                 found = judge_rounds(case, run_trials(session, case, trials, seed))
     return min(finding.p for finding in found if not finding.structure)
-
-
-def self_test(library: Library, seeds: int, trials: int = CONTROL_TRIALS) -> dict[str, int]:
-    """How often each negative control is found over so many seeds; all of them must be, each time."""
-    named = {case.name: case for case in full_grid()}
-    return {fault: sum(control(named[name], fault, trials, seed, library) < CONTROL_LIMIT for seed in range(seeds))
-            for fault, name in CONTROLS.items()}
-
-
-def false_alarms(seeds: int, trials: int, library: Library | None = None) -> int:
-    """Seeds, of so many, at which the gate's own grid fails on a correct library."""
-    grid = short_grid()
-    return sum(not all(check.passed for check in judge_all(grid, trials, seed << 40, library)) for seed in range(seeds))
-
-
-def power_runs(case: Case, tv: float, runs: int, trials: int, limit: float, library: Library | None = None) -> int:
-    """How many of so many runs of the shipped library find that its target is off by total variation tv.
-
-    The runtime runs on a table whose row at the prompt gives tv of its mass from the most to the least probable token;
-    it is judged by the law of the table as it should be.
-    """
-    process = make_process(case, ())
-    with make_model(case, library, tv) as model, model.session() as session:
-        found = 0
-        for run in range(runs):
-            rounds = run_trials(session, case, trials, run * trials)
-            p = next(f.p for f in slots(process, rounds) if f.name == "emitted 0")
-            found += p < limit
-    return found
 
 
 def off_by(table: npt.NDArray[np.float32], row: int, tv: float) -> npt.NDArray[np.float32]:

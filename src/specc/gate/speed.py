@@ -11,9 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from specc.errors import SpeccError
 from specc.gate.checks import Check
 from specc.gate.equality import Work
 from specc.runtime import Certificate, Model, Session
@@ -73,7 +75,8 @@ class Speed:
     def as_dict(self) -> dict[str, Any]:
         """For reports: all rows, and the K that is best for each class and temperature."""
         chosen = [row.as_dict() for row in best_rows(self.rows)]
-        best = [{name: row[name] for name in ("prompt_class", "temperature", "k", "speed_up")} for row in chosen]
+        best = [{name: row[name] for name in ("prompt_class", "temperature", "k", "speed_up")}
+                | {"no_gain": row["speed_up"] < LEAST_GAIN} for row in chosen]
         return {"k": self.k, "draft_ms": self.draft_ms, "limit": LEAST_GAIN, "best": best,
                 "rows": [row.as_dict() for row in self.rows]}
 
@@ -176,6 +179,25 @@ def break_even(certificate: Certificate, k: int, draft_ms: float) -> float:
     """Tokens in a proposing round of K tokens from which speculation pays."""
     cost = dict(zip(certificate.widths, certificate.call_ms, strict=True))
     return (cost[verify_width(certificate, k)] + draft_ms) / max(cost[certificate.law_width], 1e-12)
+
+
+def classes_of(folder: Path, tokens: Sequence[int], context: int, seed: int, prompts: int = 2) -> dict[str, Work]:
+    """Prompts of each class to tune on, as the bundle's tokenizer and template make them; calibration text where the
+    device has no tokenizer package or the context is too short for them."""
+    new_tokens = max(1, min(48, context // 4))
+    try:
+        from specc.bundle import read
+        from specc.calib.prompts import load
+        from specc.template import Prompter
+
+        prompter = Prompter.of(read(folder))
+        made = {name: tuple(tuple(prompter.user(text)) for text in texts[:prompts])
+                for name, texts in load("tuning").items()}
+    except (ImportError, SpeccError, OSError):
+        return prompt_classes(tokens, context, seed)
+    if any(len(prompt) + new_tokens >= context for group in made.values() for prompt in group):
+        return prompt_classes(tokens, context, seed)
+    return {name: Work(group, new_tokens, seed) for name, group in made.items()}
 
 
 def prompt_classes(tokens: Sequence[int], context: int, seed: int, new_tokens: int = 48) -> dict[str, Work]:

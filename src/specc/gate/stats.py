@@ -63,8 +63,8 @@ def smallest_tv(n: float, df: int, alpha: float, wanted: float) -> float:
 
 
 def holm(p_values: list[float], family_error: float) -> list[float]:
-    """Limit of each p-value by Holm's step-down: the smallest is held against error / m, the next against error / (m - 1),
-    and so on until one passes; all from there on keep that one's limit. A p-value below its limit is rejected."""
+    """Limit of each p-value by Holm's step-down: the smallest is held against error / m, the next against error /
+    (m - 1), and so on until one passes; all from there on keep that one's limit. Below its limit one is rejected."""
     order = np.argsort(np.array(p_values), kind="stable")
     limits, limit = [0.0] * len(p_values), 0.0
     stopped = False
