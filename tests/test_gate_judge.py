@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import pytest
 from table_models import LOGITS, TOKENS, Disturbed, by_neighbour, exact_model, table
 
 from specc.errors import EnvironmentFault, InputError
-from specc.gate import Check, run_gate
+from specc.gate import Check, equality, run_gate
 from specc.gate.judge import (
     Laws,
     Opened,
+    certify_part,
     check_writable,
     judge_laws,
     judge_opened,
@@ -101,6 +104,34 @@ def test_a_certificate_for_each_thread_count(bundle: Path, monkeypatch: pytest.M
     assert hashes[0] == hashes[1]
     assert sum(check.name.startswith("law:") for check in found.checks) == sum(
         check.name.startswith("law:") for check in run_gate(bundle, trials=3000).checks)
+
+
+def test_gate_needs_no_torch(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judges of the device run where torch, transformers and onnx cannot be imported."""
+    for name in ("torch", "transformers", "onnx", "onnx_ir", "onnxscript", "specc.exporter"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(Model, "save_certificate", lambda self, c, out, report: out / "1.json")
+    found = run_gate(bundle, trials=300)
+    assert found.report["certify"]["not_certified"]
+    assert {row["prompt_class"] for row in found.report["speed"]["best"]} == {"prose", "copy"}
+
+
+def test_certify_list_is_acted_on() -> None:
+    """Penalties and logit bias are judged on the engine where the recipe lists them, and told where it does not."""
+    assert list(equality.modes_of(["temperature", "top_p"])) == list(equality.MODES)
+    modes = equality.modes_of(["repetition_penalty", "logit_bias"])
+    assert modes["greedy with penalties"]["repetition_penalty"] != 1
+    assert modes["coupled with bias"]["logit_bias"]
+    part = certify_part(["temperature", "logit_bias"])
+    assert part["listed"] == ["temperature", "logit_bias"]
+    assert "frequency_penalty" in part["not_certified"]
+    with Model.from_parts(table(), ModelDraft(table()), n_ids=8, context=256, k_max=4, assume_exact=True) as model:
+        work = replace(equality.make_work(TOKENS, 256, 5), modes=modes)
+        with model.session() as session:
+            plain = equality.plain_texts(session, work)
+            checks = list(equality.judge(session, work, "x", plain))
+    assert len(checks) == 4
+    assert all(check.passed for check in checks)
 
 
 def test_a_place_that_takes_no_certificate(bundle: Path, tmp_path: Path) -> None:

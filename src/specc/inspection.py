@@ -27,7 +27,8 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
     manifest = bundle.manifest
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
         info = model.info
-    certificate = {**certificate_part(info.certificate), "device": info.device}
+        notes = certificate_notes(model, [folder / "certificates", *([certificates] if certificates else [])])
+    certificate = {**certificate_part(info.certificate), "device": info.device, "notes": notes}
     sentence = why(info.enabled, info.reasons, certificate, manifest["lint"], str(folder))
     return {
         "format": manifest["format"],
@@ -41,6 +42,13 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
         "files": [asdict(file) for file in bundle.files],
         "provenance": manifest["provenance"],
     }
+
+
+def certificate_notes(model: Any, folders: Sequence[Path]) -> list[dict[str, str]]:
+    """Certificate files that are not for this engine on this device, and why."""
+    files = sorted(file for place in folders if place.is_dir() for file in place.glob("*.json"))
+    told = [(file, *model.certificate_note(file)) for file in files if not file.name.endswith(".report.json")]
+    return [{"file": str(file), "note": note} for file, fits, note in told if not fits]
 
 
 def certificate_part(certificate: Any) -> dict[str, Any]:

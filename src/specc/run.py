@@ -67,7 +67,7 @@ def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: 
                 finish = event.finished or finish
         except KeyboardInterrupt:
             events.close()
-        return answer("".join(pieces), finish, session, request)
+        return answer("".join(pieces), finish, session, request, model.info.certificate.words)
 
 
 def kept(events: Generator[Event, None, None], path: Path, head: Mapping[str, Any]) -> Generator[Event, None, None]:
@@ -88,8 +88,8 @@ def kept(events: Generator[Event, None, None], path: Path, head: Mapping[str, An
             recorder.end(finish)
 
 
-def answer(text: str, finish: str, session: Any, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of `specc run`; counters beyond the promised ones come along."""
+def answer(text: str, finish: str, session: Any, request: Mapping[str, Any], law: str = "") -> dict[str, Any]:
+    """The JSON of `specc run`; counters beyond the promised ones come along. law: what the certificate says."""
     stats = dict(session.stats)
     enabled, reasons = stats.pop("enabled"), stats.pop("reasons")
     return {
@@ -98,7 +98,7 @@ def answer(text: str, finish: str, session: Any, request: Mapping[str, Any]) -> 
         "finish_reason": finish,
         "seed": session.seed,
         "rule": request.get("rule", "rejection"),
-        "speculation": {"enabled": enabled, "reasons": list(reasons)},
+        "speculation": {"enabled": enabled, "reasons": list(reasons), "law": law},
         "stats": {name: stats.pop(name) for name in STATS} | stats,
     }
 
@@ -108,7 +108,8 @@ def stats_line(result: Mapping[str, Any]) -> str:
     stats, spec = result["stats"], result["speculation"]
     seconds = max(stats["seconds"], 1e-9)
     calls = max(stats["target_calls"], 1)
-    mode = "speculation on" if spec["enabled"] else f"speculation off ({', '.join(spec['reasons'])})"
+    approximate = f", {spec['law']}" if spec.get("law", "").startswith("approximate") else ""
+    mode = f"speculation on{approximate}" if spec["enabled"] else f"speculation off ({', '.join(spec['reasons'])})"
     drafted = f", {stats['accepted']} of {stats['proposed']} proposed tokens accepted" if stats["proposed"] else ""
     return (
         f"{stats['emitted']} tokens in {seconds:.2f} s, {stats['emitted'] / seconds:.1f} tokens/s, "

@@ -43,6 +43,8 @@ def reason_text(reason: str, certificate: Mapping[str, Any], lint: Mapping[str, 
         first = f", the first is {findings[0]['node']}: {findings[0]['why']}" if findings else ""
         return f"lint ({len(findings)} findings in the target's graph{first})"
     if reason == "numerics":
+        if certificate.get("evidence"):
+            return f"numerics ({certificate['evidence']})"
         largest = max(certificate["max_abs_diff"].values(), default=0.0)
         return f"numerics (a judge found another law; rows of one position differ by up to {largest:.3g} in the logits)"
     return f"{reason} ({OFF.get(reason, 'see `specc gate`')})"

@@ -125,7 +125,8 @@ def judge_lengths(session: Session, work: Work, script: Scripted, k: int) -> Che
     return Check(label, 0.0, float(missing), missing == 0, work.seed)
 
 
-def generate(session: Session, prompt: Sequence[int], work: Work, options: Mapping[str, Any], on: bool) -> tuple[int, ...]:
+def generate(session: Session, prompt: Sequence[int], work: Work, options: Mapping[str, Any],
+             on: bool) -> tuple[int, ...]:
     """Output ids."""
     result = session.run(prompt, text=False, seed=work.seed, max_new_tokens=work.new_tokens, ignore_eos=True,
                          speculation=on, **options)

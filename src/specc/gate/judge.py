@@ -175,8 +175,8 @@ def listed(opened: Opened) -> tuple[str, ...]:
 
 
 def certify_part(asked: Sequence[str]) -> dict[str, Any]:
-    """Which options were judged on the built engine because the recipe lists them, and which were not. These are sampled
-    by the same code, whose laws are judged on table models for all options; nothing is refused for them."""
+    """Which options were judged on the built engine because the recipe lists them, and which were not. The latter are
+    sampled by the same code, whose laws are judged on table models for all options; none is refused."""
     known = tuple(Options.__dataclass_fields__)
     return {"listed": [name for name in known if name in asked], "not_certified": [n for n in known if n not in asked]}
 
