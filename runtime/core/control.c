@@ -14,7 +14,7 @@
 #define STOPS_BELOW 0.98           /* plain cost over real cost: hysteresis */
 #define TRUSTED_ABOVE 1.05
 
-/* First guesses, measured on the main recipe's tuning prompts and rounded. */
+/* First guesses, in round numbers; a source's own counts soon outweigh them. */
 static double first_guess(int32_t source) {
   static const double lookup[] = {0.3, 0.3, 0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85};
   static const double unseen[] = {0.45, 0.45, 0.45, 0.45, 0.45, 0.45, 0.45, 0.45};
