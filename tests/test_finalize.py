@@ -84,6 +84,18 @@ def test_other_cards_get_other_engines(gpu_model: SimpleNamespace, write_recipe:
     assert sms == [89, 86] and [job.sm for job in gpu_model.builds] == [89, 89, 86, 86] and gpu_model.exports == 2
 
 
+def test_data_center_targets_also_get_an_ort_bundle(
+    gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path
+) -> None:
+    """Beside the TensorRT one, with the options of the CUDA provider; not where it lacks the scheme."""
+    made = build(write_recipe(scheme="fp16"), "h200", tmp_path / "out")
+    assert [bundle.folder for bundle in made.also] == [tmp_path / "out-ort"]
+    part = read(tmp_path / "out-ort").manifest["engines"]["target"]
+    assert (part["backend"], part["cache_dtype"], part["file"]) == ("ort", "float16", "target.onnx")
+    assert part["provider"]["name"] == "CUDAExecutionProvider" and part["provider"]["options"]["use_tf32"] == "0"
+    assert build(write_recipe(scheme="bf16"), "h200", tmp_path / "other").also == ()
+
+
 def test_jetson_bundles_hold_graphs(gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path) -> None:
     """JetPack 6 has no opset-24 operators, JetPack 7 has."""
     six = built(write_recipe, tmp_path / "six", "jetson-orin-nano-8gb")["engines"]

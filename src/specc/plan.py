@@ -255,10 +255,14 @@ def check_draft_context(recipe: Recipe, draft: ModelSpec) -> None:
 def plan_engine(
     name: str, spec: ModelSpec, scheme: Scheme, layers: int, context: int, k: int, dialect: str, shares: str | None
 ) -> EnginePlan:
-    """Widths 1..K+1 (the target on our own operators: 1..17) and the prefill chunk; capacity holds the widest too."""
+    """Widths 1..K+1 (the target on our own operators: 1..17) and the prefill chunk; capacity holds the widest too.
+
+    On a GPU 2 rows cost what 5 do, and each width is compiled by itself: there 1, 2, K+1 and the chunk are enough.
+    """
     chunk = min(CHUNK, context)
     shown = min(CERTIFIED, chunk) if (name, dialect) == ("target", "specc-cpu") else 0
-    widths = tuple(sorted({*range(1, max(k + 1, shown) + 1), chunk}))
+    every = {*range(1, max(k + 1, shown) + 1), chunk}
+    widths = tuple(sorted({1, 2, k + 1, chunk} if dialect == "onnx24" else every))
     capacity = context + widths[-1]
     return EnginePlan(name, spec, scheme, layers, context, capacity, widths, chunk, dialect, shares)
 
