@@ -28,6 +28,7 @@ from specc.errors import JudgeError
 from specc.gate.quality import misses, worst_groups
 from specc.plan import EnginePlan, Plan, make_plan
 from specc.preflight import further_dialects
+from specc.ranges import ranges_stages, static_scales
 from specc.recipe import Recipe, Source, load_recipe
 from specc.scratch import told
 
@@ -183,19 +184,6 @@ def write_tokenizer(target: Described, calibration: Path | None, folder: Path) -
 # ---------------------------------------------------------------------- engines
 
 
-def ranges_stages(planned: Planned, tokenizer: Stage, clock: Clock) -> dict[str, Stage]:
-    """Activation ranges of the engines whose schemes need them, by engine."""
-    from specc.ranges import needs_ranges, ranges_stage
-
-    found = {}
-    for engine in filter(needs_ranges, planned.plan.engines):
-        with clock.stage(f"ranges {engine.name}") as hit:
-            origin = planned.draft if engine.name == "draft" and planned.draft else planned.target
-            found[engine.name] = ranges_stage(origin, planned.plan.recipe.ranges, tokenizer)
-            hit(found[engine.name].cached)
-    return found
-
-
 def export_stages(planned: Planned, ranges: Mapping[str, Stage], clock: Clock) -> dict[str, Stage]:
     """One stage an engine: trace, fuse, quantize, check against transformers, save."""
     stages: dict[str, Stage] = {}
@@ -234,7 +222,6 @@ def write_engine(
     """Export into `folder`; files of the shared stage lie there meanwhile, so that they can be referred to."""
     with build_extra():
         from specc.exporter import export
-        from specc.ranges import static_scales
 
         lent = lend(shared, folder) if shared else []
         exported = export(origin.open(), engine, folder, steps, **static_scales(ranges))

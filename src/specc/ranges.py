@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specc.bundle import read_calibration
 from specc.cache import Stage, code_hash, stage, tool_versions
 from specc.checkpoint import Described, build_extra
+from specc.clock import Clock
 from specc.plan import EnginePlan
 from specc.recipe import Ranges
+
+if TYPE_CHECKING:
+    from specc.build import Planned
 
 STATIC = ("int8", "fp8")
 POSITIONS = 2048
 """Ids of the calibration text that ranges are measured on."""
+
+
+def ranges_stages(planned: Planned, tokenizer: Stage, clock: Clock) -> dict[str, Stage]:
+    """Activation ranges of the engines whose schemes need them, by engine."""
+    found = {}
+    for engine in filter(needs_ranges, planned.plan.engines):
+        with clock.stage(f"ranges {engine.name}") as hit:
+            origin = planned.draft if engine.name == "draft" and planned.draft else planned.target
+            found[engine.name] = ranges_stage(origin, planned.plan.recipe.ranges, tokenizer)
+            hit(found[engine.name].cached)
+    return found
 
 
 def needs_ranges(engine: EnginePlan) -> bool:
