@@ -59,7 +59,9 @@ static int certify(specc_model *model, specc_certificate *certificate) {
   int32_t ids[128];
   for (int32_t i = 0; i < 128; i++) ids[i] = i * 17 % VOCAB;
   specc_certify_options o = { .tokens = ids, .n_tokens = 128, .seed = 3 };
-  return specc_certify(model, &o, certificate);
+  int code = specc_certify(model, &o, certificate);
+  for (int32_t i = 0; i < certificate->n_widths; i++) certificate->call_ms[i] = 1;   /* a stand-in's times say nothing: rows pay */
+  return code;
 }
 
 /* Text of a model: ids of one generation from a repetitive prompt, so that the drafter proposes. */
