@@ -69,10 +69,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Replaces the runtime; holds what was asked of it."""
     log: dict[str, Any] = {}
     certificate = SimpleNamespace(
-        kind="bit-exact", classes=[[1], [2, 3, 4, 5], [64]], tv_mean=0.0, law_width=2, k=4, threads=2, rows_compared=9,
+        words="exact, bit for bit",
+        kind="bit-exact", classes=[[1], [2, 3, 4, 5], [64]], tv_mean=0.0, tv_max=0.0, tv_rows=0, flips_per_10k=0.0, flip_margin=0.0,
+        evidence="", law_width=2, k=4, threads=2, rows_compared=9,
         widths=(1, 2), rows_different=(9, 0), max_abs_diff=(0.5, 0.0), call_ms=(3.0, 4.0), reasons=(),
     )  # fmt: skip
-    info = SimpleNamespace(enabled=True, reasons=(), certificate=certificate)
+    info = SimpleNamespace(enabled=True, reasons=(), certificate=certificate, device="cpu")
 
     class FakeModel:
         def __init__(self) -> None:
@@ -129,7 +131,7 @@ def test_run_json(specc: Run, bundle: Path, asked: dict[str, Any]) -> None:
     found = json.loads(out)
     assert code == 0 and found["text"] == "Héllo" and found["token_ids"] == [5, 6, 7] and found["rule"] == "coupled"
     assert found["finish_reason"] == "stop" and found["seed"] == 17
-    assert found["speculation"] == {"enabled": True, "reasons": []}
+    assert found["speculation"] == {"enabled": True, "reasons": [], "law": "exact, bit for bit"}
     stats = {"target_calls": 2, "draft_calls": 0, "proposed": 8, "accepted": 1, "emitted": 3, "seconds": 0.5}
     assert {name: found["stats"][name] for name in stats} == stats
     request = asked["request"]

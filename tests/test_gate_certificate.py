@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "K rows by another kernel": (lambda: Disturbed(verified_otherwise), "at width 1 differs from width 5"),
     "neighbours": (lambda: Disturbed(by_neighbour), "another slot or beside other rows"),
     "slot (R44)": (lambda: Disturbed(by_slot), "another slot"),
-    "near the end of the context": (lambda: Disturbed(at_capacity), "at width 1 differs from width 5"),
+    "near the end of the context": (lambda: Disturbed(at_capacity), "at width 1 differs from width 5|another slot"),
     "not a number (R13)": (lambda: Disturbed(not_a_number), "not finite"),
     "flaky on repeat": (lambda: Disturbed(flaky), "when it was repeated"),
 }

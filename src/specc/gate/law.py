@@ -328,6 +328,6 @@ def off_by(table: npt.NDArray[np.float32], row: int, tv: float) -> npt.NDArray[n
     p = reference.softmax(table[row].astype(np.float64))
     p[p.argmax()] -= tv
     p[p.argmin()] += tv
-    changed = table.copy()
+    changed: npt.NDArray[np.float32] = table.copy()
     changed[row] = np.log(p)
     return changed
