@@ -70,8 +70,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     log: dict[str, Any] = {}
     certificate = SimpleNamespace(
         words="exact, bit for bit",
-        kind="bit-exact", classes=[[1], [2, 3, 4, 5], [64]], tv_mean=0.0, tv_max=0.0, tv_rows=0, flips_per_10k=0.0, flip_margin=0.0,
-        evidence="", law_width=2, k=4, threads=2, rows_compared=9,
+        kind="bit-exact", classes=[[1], [2, 3, 4, 5], [64]], tv_mean=0.0, tv_max=0.0, tv_rows=0,
+        flips_per_10k=0.0, flip_margin=0.0, evidence="", law_width=2, k=4, threads=2, rows_compared=9,
         widths=(1, 2), rows_different=(9, 0), max_abs_diff=(0.5, 0.0), call_ms=(3.0, 4.0), reasons=(),
     )  # fmt: skip
     info = SimpleNamespace(enabled=True, reasons=(), certificate=certificate, device="cpu")
