@@ -8,6 +8,7 @@ rows of the draft vocabulary read tokens from it. `medusa`: k residual blocks ov
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from specc.errors import InputError
 from specc.exporter.trace import shallow
@@ -125,7 +126,16 @@ def save_head(
     """Write a head in half precision with its draft ids."""
     half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
     half["draft_ids"] = ids.to(torch.int32)
-    save_file(half, path, {"format": FORMAT, "version": VERSION, "kind": kind, **metadata})
+    path.write_bytes(sorted_header(save(half, {"format": FORMAT, "version": VERSION, "kind": kind, **metadata})))
+
+
+def sorted_header(data: bytes) -> bytes:
+    """The same file with its metadata in alphabetical order, so that equal heads are equal bytes."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    text = json.dumps({"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[8 + size :]
 
 
 @dataclass(frozen=True)

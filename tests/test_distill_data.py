@@ -54,13 +54,16 @@ def test_sampled_answers_follow_their_seed() -> None:
 def test_a_shard_is_a_function_of_seed_and_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "LIMIT", 12)
     monkeypatch.setattr(answers, "REQUEST_LIMIT", 6)
+    monkeypatch.setattr(requests, "MODULES", ("csv", "textwrap", "contextlib"))
+    requests.functions.cache_clear()
+    requests.documented.cache_clear()
 
     def encode(text: str) -> list[int]:
         return [1 + byte % 200 for byte in text.encode()][:30]
 
     dialogue = Dialogue((1,), (2,), encode, lambda ids: "".join(chr(97 + id % 26) for id in ids))
     made = [
-        answers.make_shard(Batch(tiny.tiny_model(), 8, 96, eos=()), dialogue, 7, number, size=4) for number in (0, 0, 1)
+        answers.make_shard(Batch(tiny.tiny_model(), 8, 96, eos=()), dialogue, 7, number, size=2) for number in (0, 0, 1)
     ]
     assert answers.data_sha256(made[0]) == answers.data_sha256(made[1]) != answers.data_sha256(made[2])
     assert {s.kind for s in made[0]} == {"chat", "code", "json", "rewriting"}
