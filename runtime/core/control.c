@@ -6,7 +6,7 @@
 #include "control.h"
 
 #define PRIOR 4.0                  /* judged nodes that a first guess counts for */
-#define MEMORY 64.0                /* judged nodes of a source before its counts are halved */
+#define FADES 0.98                 /* of all counts in a round: a source that stopped paying is tried again */
 #define RECENT 128.0               /* tokens before the costs are halved */
 #define WINDOW 12                  /* rounds before a pause or a release is decided */
 #define PAUSE_FIRST 16
@@ -56,6 +56,7 @@ bool control_paused(control *c) {
 
 void control_round(control *c, int32_t k) {
   c->k = k;
+  for (int32_t i = 0; i < SOURCES; i++) { c->judged[i] *= FADES; c->accepted[i] *= FADES; }
   memset(c->source, 0, sizeof c->source);
   memset(c->unseen, 0, sizeof c->unseen);
 }
@@ -89,7 +90,6 @@ int control_pays(control *c, int32_t depth, int32_t source, int32_t calls) {
 static void count(control *c, int32_t source, bool stands) {
   c->judged[source] += 1;
   c->accepted[source] += stands;
-  if (c->judged[source] > MEMORY) { c->judged[source] /= 2; c->accepted[source] /= 2; }
 }
 
 /* Nodes whose being there may be known: up to the first rejection, and on while they are no draws; the first draw after it is
