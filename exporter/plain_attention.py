@@ -160,12 +160,13 @@ def appended(emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: 
     both = masks.known[rows.window]
     k, v = emit.cast(rows.k, dtype), emit.cast(rows.v, dtype)
     scale = emit.constant(f"scale_{rows.scale:.9g}", np.array(rows.scale, np.float32))
-    q = emit.shaped(emit.cast(emit.op("Mul", rows.q, scale), dtype), 1, rows.kv_heads, -1, rows.dim)
+    q = emit.cast(emit.op("Mul", rows.q, scale), dtype)
+    q = emit.shaped(q, 1, rows.kv_heads, rows.heads // rows.kv_heads, -1, rows.dim)
     lowest = emit.constant("lowest", np.array(LOWEST, np.float32))
-    scores = [masked(emit, q, keys, seen, lowest, rows) for keys, seen in ((past_k, both[0]), (k, both[1]))]
-    chance = emit.op("Softmax", emit.op("Concat", *scores, axis=3), axis=3)
-    old, new = emit.ops("Split", 2, chance, both[2], axis=3)
-    parts = [weighted(emit, p, values, rows, dtype) for p, values in ((old, past_v), (new, v))]
+    scores = [masked(emit, q, keys, seen, lowest, dtype) for keys, seen in ((past_k, both[0]), (k, both[1]))]
+    chance = emit.op("Softmax", emit.op("Concat", *scores, axis=4), axis=4)
+    old, new = emit.ops("Split", 2, chance, both[2], axis=4)
+    parts = [weighted(emit, p, values, dtype) for p, values in ((old, past_v), (new, v))]
     back(emit, node, emit.shaped(emit.op("Add", *parts), 1, rows.heads, -1, rows.dim), rows, dtype)
     for slot, made in ((1, k), (2, v)):
         name = str(node.outputs[slot].name)
@@ -189,20 +190,19 @@ def split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]
     return *(top.op("Unsqueeze", mask, top.ints(0, 1)) for mask in (seen, own)), sizes
 
 
-def masked(emit: Emitter, q: ir.Value, keys: ir.Value, seen: ir.Value, lowest: ir.Value, rows: Rows) -> ir.Value:
-    """fp32 scores [1, heads, R, slots] of q [1, kv_heads, group * R, dim] against keys [1, kv_heads, slots, dim]."""
-    product = emit.op("MatMul", q, emit.op("Transpose", keys, perm=[0, 1, 3, 2]))
-    product.type = ir.TensorType(keys.dtype or FLOAT)
-    slots = shape_of(keys)[2] if keys.shape is not None and isinstance(keys.shape[2], int) else None
-    scores = emit.cast(product, FLOAT)
-    if slots is not None:
-        return emit.op("Where", seen, emit.shaped(scores, 1, rows.heads, -1, slots), lowest)
-    own = emit.op("Concat", emit.ints(1, rows.heads, -1), emit.op("Shape", keys, start=2, end=3), axis=0)
-    return emit.op("Where", seen, emit.op("Reshape", scores, own), lowest)
+def masked(
+    emit: Emitter, q: ir.Value, keys: ir.Value, seen: ir.Value, lowest: ir.Value, dtype: ir.DataType
+) -> ir.Value:
+    """fp32 scores [1, kv_heads, group, R, slots]; q [1, kv_heads, group, R, dim], keys [1, kv_heads, slots, dim].
+
+    Rows keep an axis of their own, so that the lint can follow them.
+    """
+    turned_keys = emit.op("Unsqueeze", emit.op("Transpose", keys, perm=[0, 1, 3, 2]), emit.ints(2))
+    product = emit.op("MatMul", q, turned_keys)
+    product.type = ir.TensorType(dtype)
+    return emit.op("Where", seen, emit.cast(product, FLOAT), lowest)
 
 
-def weighted(emit: Emitter, chance: ir.Value, values: ir.Value, rows: Rows, dtype: ir.DataType) -> ir.Value:
-    """chance [1, heads, R, slots] times values [1, kv_heads, slots, dim] -> `dtype` [1, kv_heads, group * R, dim]."""
-    size = emit.op("Shape", values, start=2, end=3)
-    shape = emit.op("Concat", emit.ints(1, rows.kv_heads, -1), size, axis=0)
-    return emit.op("MatMul", emit.op("Reshape", emit.cast(chance, dtype), shape), values)
+def weighted(emit: Emitter, chance: ir.Value, values: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """chance [1, kv_heads, group, R, slots] times values [1, kv_heads, slots, dim] -> [1, kv_heads, group, R, dim]."""
+    return emit.op("MatMul", emit.cast(chance, dtype), emit.op("Unsqueeze", values, emit.ints(2)))

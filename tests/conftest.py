@@ -94,7 +94,7 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
     code_hash.cache_clear()
     monkeypatch.setattr("specc.checkpoint.open_once", lambda source, base: fake)
     monkeypatch.setattr("specc.exporter.export", export)
-    monkeypatch.setattr("specc.gate.lint.lint_file", lambda path: [])
+    monkeypatch.setattr("specc.gate.lint.lint_file", lambda path, engine="auto": [])
     groups = [{"group": f"layer {i}", "kl": 0.01 * i, "top1": 0.9} for i in range(5)]
     monkeypatch.setattr("specc.exporter.sensitivity.sensitivity", lambda *_: groups)
     counter.checkpoint, counter.spec = fake, spec

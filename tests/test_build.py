@@ -124,7 +124,7 @@ def test_lint_findings_do_not_stop_the_build(
     tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finding = SimpleNamespace(node="n", op="DynamicQuantizeLinear", why="one scale for all rows", fix="use w8")
-    monkeypatch.setattr("specc.gate.lint.lint_file", lambda path: [finding])
+    monkeypatch.setattr("specc.gate.lint.lint_file", lambda path, engine="auto": [finding])
     built = build(write_recipe(scheme="dynamic-int8"), out=tmp_path / "b")
     assert built.reasons == ("lint",) and not built.bundle.manifest["lint"]["passed"]
     assert summary(built)["speculation"] == {"enabled": False, "reasons": ["lint"]}

@@ -204,6 +204,17 @@ def test_a_written_graph_is_the_one_that_was_checked(model: Any, tmp_path: Path)
     assert (tmp_path / "target.onnx.data").stat().st_size < 0.75 * (tmp_path / "half.onnx.data").stat().st_size
 
 
+@SPELLINGS
+def test_the_lint_can_follow_the_rows(model: Any, opset24: bool, tmp_path: Path) -> None:
+    """No finding, so speculation is not off for a fault that is none; half precision is no fault on a GPU."""
+    from specc.exporter.half_ort import half_ort
+    from specc.gate.lint import lint_file
+
+    save(lowered(model[1], "w4", opset24=opset24), tmp_path, "target")
+    save(half_ort(model[1], Scheme("w4", "fp16", 32)), tmp_path, "cuda")
+    assert lint_file(tmp_path / "target.onnx", "tensorrt") == [] == lint_file(tmp_path / "cuda.onnx", "cuda")
+
+
 def test_schemes_without_a_spelling(model: Any) -> None:
     """R47: a scheme of another dialect is named, with those that there are."""
     with pytest.raises(InputError, match="no spelling for the scheme 'dynamic-int8'; use one of fp32, fp16"):

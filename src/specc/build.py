@@ -95,7 +95,7 @@ def build_one(
         check_quality(recipe, engines["target"], groups)
         if sensitivity:
             engines["target"].facts["sensitivity"] = groups()
-        findings = lint_stage(engines["target"], clock)
+        findings = lint_stage(engines["target"], clock, judged_engine(planned.plan))
         return pack_stage(place, planned, tokenizer, engines, findings, clock)
 
 
@@ -266,17 +266,24 @@ def sensitivity_stage(planned: Planned, clock: Clock) -> list[dict[str, Any]]:
     return list(made.facts["groups"])
 
 
-def lint_stage(engine: Stage, clock: Clock) -> list[dict[str, str]]:
+def judged_engine(plan: Plan) -> str:
+    """The engine that the lint judges the graph for."""
+    if plan.hardware.gpu is None:
+        return "auto"
+    return "tensorrt" if plan.target.dialect == "onnx24" else "cuda"
+
+
+def lint_stage(engine: Stage, clock: Clock, kind: str) -> list[dict[str, str]]:
     """Findings of the lint judge on the target's graph, as the manifest keeps them."""
 
     def make(_: Path) -> dict[str, Any]:
         from specc.gate.lint import lint_file
 
-        findings = lint_file(engine.folder / "target.onnx")
+        findings = lint_file(engine.folder / "target.onnx", kind)
         return {"findings": [{key: str(getattr(f, key)) for key in ("node", "op", "why", "fix")} for f in findings]}
 
     with clock.stage("lint") as hit:
-        made = stage("lint", {"engine": engine.key, "code": code_hash("specc.gate.lint")}, make)
+        made = stage("lint", {"engine": engine.key, "kind": kind, "code": code_hash("specc.gate.lint")}, make)
         hit(made.cached)
     return list(made.facts["findings"])
 

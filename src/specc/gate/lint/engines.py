@@ -8,8 +8,10 @@ from specc.gate.lint.findings import Finding, finding
 from specc.gate.lint.shapes import MICROSOFT, attribute, key
 from specc.gate.lint.specc_ops import DOMAIN
 
-ENGINES = ("auto", "ort", "tensorrt")
-KNOWN_DOMAINS = {"ort": ("", "ai.onnx", MICROSOFT, DOMAIN), "tensorrt": ("", "ai.onnx")}
+ENGINES = ("auto", "ort", "cuda", "tensorrt")
+KNOWN_DOMAINS = {
+    "ort": ("", "ai.onnx", MICROSOFT, DOMAIN), "cuda": ("", "ai.onnx", MICROSOFT), "tensorrt": ("", "ai.onnx"),
+}
 NOT_IN_TENSORRT = (
     "Bernoulli", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "CenterCropPad", "Col2Im",
     "ConvInteger", "DFT", "Det", "DynamicQuantizeLinear", "MatMulInteger", "MaxUnpool", "Multinomial", "Optional",
