@@ -55,7 +55,7 @@ class Asked:
     data: Path | None = None
     prompts: Path | None = None
     tokens: int = 118_000
-    epochs: int = 2
+    epochs: int = 4
     ids: int = 6144
     seed: int = 2026
     table: bool = True
