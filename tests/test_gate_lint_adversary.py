@@ -145,6 +145,14 @@ def hidden() -> dict[str, tuple[Nodes, Nodes, dict[str, Any]]]:
             [ints("to", 16, -1), ints("axis", 0)],
             {},
         ),
+        "unfolded the other way round": (
+            [
+                *tr, node("Reshape", "t to", "f"), node("Reshape", "f back", "s"),
+                node("ReduceMax", "s axis", "m", keepdims=1), node("Div", "s m", "y"),
+            ],
+            [ints("to", 1, -1), ints("back", 1, -1, 16), ints("axis", 2)],
+            {},
+        ),
         "sorted rows": (
             [*tr, node("TopK", "t k", "v i"), node("Transpose", "v", "y", perm=[0, 2, 1])],
             [ints("k", 2)],
@@ -355,6 +363,17 @@ def honest() -> dict[str, tuple[Nodes, Nodes, dict[str, Any]]]:
         "additive mask": (
             [*heads, *keys, node("Where", "seen4 s low", "bias"), node("Add", "s bias", "m"), *attend],
             shapes,
+            {},
+        ),
+        "heads that share keys, folded into rows and back": (
+            [
+                *heads, node("Reshape", "q fold", "f"), node("MatMul", "f kk", "s"), node("Reshape", "s unfold", "u"),
+                node("Transpose", "u", "ut", perm=[0, 2, 1, 3]), node("Reshape", "ut flat", "y"),
+            ],
+            [
+                *shapes[:1], ints("fold", 1, 1, -1, 8), weight("kk", 1, 1, 8, 6), ints("unfold", 1, 2, -1, 6),
+                ints("flat", 1, -1, 12),
+            ],
             {},
         ),
         "groups of heads": (

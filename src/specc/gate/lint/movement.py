@@ -39,8 +39,30 @@ def reshape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | No
         if rest is None:
             return [None]
         dims[dims.index(Dim(-1))] = rest
-    out = labelled(source, tuple(Dim(d.coef) for d in dims)) if facts.fixed else tuple(dims)
-    return [out if keeps_rows(source, out) else scrambled(node, out)]
+    if facts.fixed:
+        out = labelled(source, tuple(Dim(d.coef) for d in dims))
+        return [out if keeps_rows(source, out) else scrambled(node, out)]
+    placed = strided(source, tuple(dims))
+    return [scrambled(node, tuple(dims)) if placed is None else placed]
+
+
+def strided(source: Shape, target: Shape) -> Shape | None:
+    """The target with the stride of the rows in the axis that holds them; None where rows do not keep their stride."""
+    dims = list(target)
+    for i, d in enumerate(source):
+        if not d.rows:
+            continue
+        stride = product([inner(source, i), Dim(d.inside)])
+        rows = product([stride, Dim(1, tuple(sym for sym in d.syms if is_row(sym)))])
+        for j, t in enumerate(target):
+            start = inner(target, j)
+            step = quotient(stride, start)
+            if step is not None and not step.syms and quotient(product([start, t]), rows) is not None:
+                dims[j] = Dim(t.coef, t.syms, step.coef)
+                break
+        else:
+            return None
+    return tuple(dims)
 
 
 def labelled(source: Shape, target: Shape) -> Shape:

@@ -22,6 +22,7 @@ class Dim:
 
     coef: int = 1
     syms: tuple[str, ...] = ()
+    inside: int = field(default=1, compare=False)      # elements of this axis between two neighbouring rows
 
     @property
     def rows(self) -> bool:
