@@ -3,8 +3,7 @@
 #define SPECC_CERTIFICATE_H
 #include "internal.h"
 
-#define CERTIFICATE_FORMAT 2
-#define UNSEALED_FORMAT 1            /* the format before the seal: read as it is */
+#define CERTIFICATE_FORMAT 2         /* 1 had no seal and is not believed: an edited file could claim it */
 #define SEAL_DIGITS 64
 
 extern const char *const certificate_kinds[3];       /* by enum specc_certificate_kind */

@@ -149,7 +149,8 @@ static const char *damaged(const json *root, const char *text, size_t n) {
   int64_t format = 0;
   if (root->kind != JSON_OBJECT || !json_int(json_get(root, "format"), 1, INT64_MAX, &format)) return "it is not a certificate";
   if (format > CERTIFICATE_FORMAT) return "it is of a newer format; update specc, or run specc gate with this version";
-  if (format > UNSEALED_FORMAT && !is_sealed(root, text, n)) return "its seal does not fit its content: it was edited or damaged after it was written; run specc gate again";
+  if (format < CERTIFICATE_FORMAT) return "it is of a format without a seal; run specc gate again";
+  if (!is_sealed(root, text, n)) return "its seal does not fit its content: it was edited or damaged after it was written; run specc gate again";
   return NULL;
 }
 

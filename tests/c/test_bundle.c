@@ -157,6 +157,7 @@ static void test_notes(const specc_model *model, const char *text) {
     { "\"engine_sha256\": \"0", "\"engine_sha256\": \"1", "another engine file", true }, { "\"digest\": \"", "\"digest\": \"x", "another bundle", true },
     { "\"backend_version\": \"1", "\"backend_version\": \"2", "another version", true }, { "\"fingerprint\": \"", "\"fingerprint\": \"0", "another machine", true },
     { "\"threads\": 1", "\"threads\": 2", "another thread count", true }, { "\"format\": 2", "\"format\": 3", "newer format", true },
+    { "\"format\": 2", "\"format\": 1", "a format without a seal", true },
     { "\"law_width\": 2", "\"law_width\": 4", "a value in it", true }, { "}\n", "", "not whole JSON", true },
     { "\"seal\"", "\"sealed\"", "its seal does not fit", false } };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
