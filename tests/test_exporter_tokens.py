@@ -43,7 +43,7 @@ def test_comparing_sizes_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """R22 put back: with nothing but the sizes compared, the test above fails."""
     from specc.exporter import tokens as inside
 
-    monkeypatch.setattr(inside, "check_ids", lambda target, draft: target.count == draft.count)
+    monkeypatch.setattr(inside, "check_ids", lambda target, draft, names: target.count == draft.count)
     with pytest.raises(pytest.fail.Exception):
         test_two_ids_swapped_are_refused()
 
