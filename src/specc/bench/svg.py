@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from specc.svg import picture, text, ticks
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 420, 46, 8, 12, 44
 COLOURS = ("#2f6fdb", "#e08a1e", "#2a9d6f", "#b5489a", "#7a6ff0", "#888888")
@@ -21,26 +22,14 @@ class Bar:
     mark: float | None = None
 
 
-def ticks(most: float) -> list[float]:
-    """About four round numbers from 0 to at least `most`."""
-    if not most > 0 or not math.isfinite(most):
-        return [0.0, 1.0]
-    rough = most / 4
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= rough * (1 - 1e-9))
-    return [step * i for i in range(math.ceil(most / step - 1e-9) + 1)]
-
-
 def frame(body: str, height: int, title: str, marks: Sequence[float], unit: str) -> str:
     """Axis, grid and a title for readers who do not see it."""
     top, size = marks[-1], height - TOP - BOTTOM
     lines = []
     for mark in marks:
         y = height - BOTTOM - size * mark / top
-        label = f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{mark:g}{escape(unit)}</text>'
-        lines.append(level("g", y) + label)
-    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
-            f"<title>{escape(title)}</title>{''.join(lines)}{body}</svg>")  # fmt: skip
+        lines.append(level("g", y) + text(LEFT - 5, y + 4, f"{mark:g}{unit}", "end"))
+    return picture(title, WIDTH, height, [*lines, body])
 
 
 def level(kind: str, y: float) -> str:
@@ -98,7 +87,7 @@ def lines(title: str, series: Mapping[str, Sequence[float]], unit: str = "", hei
 
 def group_name(name: str, middle: float, height: int) -> str:
     """A name under the axis."""
-    return f'<text x="{middle:.1f}" y="{height - BOTTOM + 15}" text-anchor="middle">{escape(name[:14])}</text>'
+    return text(middle, height - BOTTOM + 15, name[:14], "middle")
 
 
 def legend(names: Sequence[str], height: int) -> str:
@@ -106,6 +95,6 @@ def legend(names: Sequence[str], height: int) -> str:
     out, left = [], float(LEFT)
     for i, name in enumerate(names):
         out.append(f'<rect x="{left:.0f}" y="{height - 15}" width="9" height="9" fill="{COLOURS[i % 6]}"/>'
-                   f'<text x="{left + 13:.0f}" y="{height - 6}">{escape(name)}</text>')  # fmt: skip
+                   + text(left + 13, height - 6, name))  # fmt: skip
         left += 26 + 6.6 * len(name)
     return "".join(out)

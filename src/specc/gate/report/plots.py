@@ -5,10 +5,11 @@ Colours are classes of the page's style, each with a mark or a dash of its own.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from specc.svg import picture, text, ticks
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 380, 44, 10, 12, 34
 SERIES = 6                                     # styles s0 .. s5
@@ -44,7 +45,7 @@ def lines(title: str, series: Sequence[Line], x_name: str, top: float | None = N
         style = "guide" if line.guide else f"s{number % SERIES}"
         parts.append(path_of([place(point) for point in line.points], style, line))
         number += not line.guide
-    return svg(title, height, parts + legend(series, floor + 46))
+    return picture(title, WIDTH, height, parts + legend(series, floor + 46))
 
 
 def path_of(places: Sequence[tuple[float, float]], style: str, line: Line) -> str:
@@ -79,7 +80,7 @@ def bars(title: str, values: Mapping[str, float]) -> str:
         parts.append(text(names - 6, y + 12, name[:18], "end"))
         parts.append(f'<rect class="bar" x="{names}" y="{y + 2}" width="{wide:.1f}" height="{row - 5}"/>')
         parts.append(text(names + wide + 5, y + 12, f"{value:.3g}"))
-    return svg(title, TOP + row * len(values) + 6, parts)
+    return picture(title, WIDTH, TOP + row * len(values) + 6, parts)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def cell_map(title: str, rows: Sequence[Cells], x_name: str) -> str:
         parts.append(cells(row, y, room / len(row.wrong), 18))
         y += 22
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, y + 12, x_name, "middle"))
-    return svg(title, int(y) + 20, parts)
+    return picture(title, WIDTH, int(y) + 20, parts)
 
 
 def cells(row: Cells, y: float, size: float, tall: float) -> str:
@@ -121,27 +122,7 @@ def cells(row: Cells, y: float, size: float, tall: float) -> str:
     return out
 
 
-def ticks(most: float) -> list[float]:
-    """About four round numbers from 0 to at least `most`."""
-    if not most > 0 or not math.isfinite(most):
-        return [0.0, 1.0]
-    unit = 10.0 ** math.floor(math.log10(most / 4))
-    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= most / 4 * (1 - 1e-9))
-    return [step * i for i in range(math.ceil(most / step - 1e-9) + 1)]
-
-
 def grid(mark: float, y: float, unit: str) -> str:
     """A level of the y axis with its number."""
     line = f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
     return line + text(LEFT - 6, y + 4, f"{mark:g}{unit}", "end")
-
-
-def text(x: float, y: float, words: str, anchor: str = "start") -> str:
-    """A label."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
-
-
-def svg(title: str, height: float, parts: Sequence[str]) -> str:
-    """The picture, with a title for readers who do not see it."""
-    return (f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">'
-            f'<title>{escape(title)}</title>{"".join(parts)}</svg>')
