@@ -51,6 +51,16 @@ class Certificate:
             return f"approximate, mean TV <= {self.tv_mean:.4g}"
         return {"bit-exact": "exact, bit for bit"}.get(self.kind, "not certified")
 
+    def as_dict(self) -> dict[str, Any]:
+        """What every report says of it; numbers of widths by width."""
+        by_width = ("rows_different", "max_abs_diff", "call_ms", "width_class")
+        columns = {name: dict(zip(map(str, self.widths), getattr(self, name), strict=False)) for name in by_width}
+        plain = ("kind", "tv_max", "tv_rows", "flips_per_10k", "flip_margin", "evidence", "law_width", "k", "threads",
+                 "rows_compared", "calls", "draft_ms", "draft_call_ms")
+        bound = {"bit-exact": 0.0, "bounded": self.tv_mean}.get(self.kind)
+        return {**{name: getattr(self, name) for name in plain}, **columns, "widths": self.classes, "tv_bound": bound,
+                "law": self.words, "law_hash": f"{self.law_hash:016x}", "reasons": list(self.reasons)}
+
     @property
     def classes(self) -> list[list[int]]:
         """Widths that agree bit for bit, grouped, each group rising; widths at odds with themselves are in none."""

@@ -43,6 +43,7 @@ class Info:
     engine_sha256: str
     digest: str
     device: str                                # what computes, a GPU's or the CPU's name
+    fingerprint: str                           # SHA-256 of what identifies it
     eos: tuple[int, ...]
     certificate: Certificate
 
@@ -111,7 +112,7 @@ class Model:
         c = ffi.new("specc_model_info *")
         self._library.check(self._library.c.specc_model_info_get(self._pointer(), c))
         numbers: dict[str, Any] = {name: getattr(c, name) for name in NUMBERS}
-        names = ("backend", "backend_version", "drafter", "engine_sha256", "digest", "device")
+        names = ("backend", "backend_version", "drafter", "engine_sha256", "digest", "device", "fingerprint")
         texts: dict[str, Any] = {name: text_of(getattr(c, name)) for name in names}
         return Info(**numbers, **texts, enabled=bool(c.enabled), reasons=reason_names(self._library, c.reasons),
                     eos=tuple(c.eos[i] for i in range(c.n_eos)), certificate=from_struct(self._library, c.certificate))

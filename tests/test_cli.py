@@ -15,6 +15,7 @@ import pytest
 from specc.build import build
 from specc.cli import main
 from specc.errors import InputError, JudgeError, RuntimeFault
+from specc.runtime import Certificate
 
 Write = Callable[..., Path]
 Run = Callable[..., tuple[int, str, str]]
@@ -68,11 +69,9 @@ def bundle(tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace) -> 
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Replaces the runtime; holds what was asked of it."""
     log: dict[str, Any] = {}
-    certificate = SimpleNamespace(
-        words="exact, bit for bit",
-        kind="bit-exact", classes=[[1], [2, 3, 4, 5], [64]], tv_mean=0.0, tv_max=0.0, tv_rows=0,
-        flips_per_10k=0.0, flip_margin=0.0, evidence="", law_width=2, k=4, threads=2, rows_compared=9,
-        widths=(1, 2), rows_different=(9, 0), max_abs_diff=(0.5, 0.0), call_ms=(3.0, 4.0), reasons=(),
+    certificate = Certificate(
+        kind="bit-exact", law_width=2, widths=(1, 2, 3, 4, 5, 64), width_class=(0, 1, 1, 1, 1, 2), threads=2, k=4,
+        reasons=(), rows_compared=9, rows_different=(9, 0, 0, 0, 0, 9), max_abs_diff=(0.5, 0, 0, 0, 0, 0.25),
     )  # fmt: skip
     info = SimpleNamespace(enabled=True, reasons=(), certificate=certificate, device="cpu")
 

@@ -35,11 +35,16 @@ def report() -> dict[str, Any]:
               Check("law: broken", 1e-7, 1e-12, False, 77), Check("speed: best", 1.05, float("nan"), False)]
     row = {"prompt_class": "copy", "temperature": 0.0, "k": 4, "speed_up": 1.5, "acceptance": 0.5,
            "tokens_per_call": 2.0, "proposing": 0.5, "by_position": [0.9, 0.8, 0.5, 0.25]}
-    found = {"law": {"trials": 100, "tests": 22}, "speed": {"k": 4, "limit": 1.05, "rows": [row, {**row, "k": 1}]}}
+    found = {"certify": {"listed": ["top_k"], "not_certified": ["min_p"]}, "law": {"trials": 100, "tests": 22},
+             "speed": {"k": 4, "limit": 1.05, "rows": [row, {**row, "k": 1}]}}
     with exact_model(ModelDraft(table())) as model:
         certificate = model.certify(TOKENS, seed=0)
         made = compose(Path("b"), MANIFEST, TOKENS, model, certificate, checks, found, "failed", Asked(3, None, 1))
     return dict(files.finite(made))
+
+
+def test_what_was_not_certified_is_said(report: dict[str, Any]) -> None:
+    assert report["certify"] == {"listed": ["top_k"], "not_certified": ["min_p"]}
 
 
 class Page(HTMLParser):

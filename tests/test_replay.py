@@ -178,7 +178,8 @@ def test_a_cut_off_record_is_read(tmp_path: Path) -> None:
         found = read_recording(tmp_path / "r")
         assert found.finish is None and len(found.rounds) < len(lines) - 1
         assert judged(tmp_path / "r")[0] is None
-        told = judge.answer(found, None, 0, "bit-exact")
+        with model() as opened:
+            told = judge.answer(found, None, 0, opened.info)
         assert told["verdict"] == "cut-off" and "is cut off behind" in told["notes"][0]
     (tmp_path / "r").write_text(text[: head - 1])
     with pytest.raises(InputError, match="no whole line"):

@@ -135,7 +135,7 @@ int specc_model_info_get(const specc_model *m, specc_model_info *info) {
     .n_ids = m->n_ids, .vocab = m->target.vocab, .context = m->context, .capacity = m->target.capacity, .k_max = m->k_max,
     .chunk = m->chunk, .threads = m->threads, .n_eos = m->n_eos, .enabled = !m->reasons, .reasons = m->reasons,
     .backend = m->target.name ? m->target.name : "", .backend_version = m->target.version ? m->target.version : "",
-    .drafter = m->drafter.name ? m->drafter.name : "", .engine_sha256 = m->engine_sha256, .digest = m->digest, .device = m->device, .eos = m->eos,
+    .drafter = m->drafter.name ? m->drafter.name : "", .engine_sha256 = m->engine_sha256, .digest = m->digest, .device = m->device, .fingerprint = m->fingerprint, .eos = m->eos,
     .certificate = m->certificate};
   return SPECC_OK;
 }

@@ -28,7 +28,7 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
         info = model.info
         notes = certificate_notes(model, [folder / "certificates", *([certificates] if certificates else [])])
-    certificate = {**certificate_part(info.certificate), "device": info.device, "notes": notes}
+    certificate = {**info.certificate.as_dict(), "device": info.device, "notes": notes}
     sentence = why(info.enabled, info.reasons, certificate, manifest["lint"], str(folder))
     return {
         "format": manifest["format"],
@@ -49,33 +49,6 @@ def certificate_notes(model: Any, folders: Sequence[Path]) -> list[dict[str, str
     files = sorted(file for place in folders if place.is_dir() for file in place.glob("*.json"))
     told = [(file, *model.certificate_note(file)) for file in files if not file.name.endswith(".report.json")]
     return [{"file": str(file), "note": note} for file, fits, note in told if not fits]
-
-
-def certificate_part(certificate: Any) -> dict[str, Any]:
-    """The certificate in force; `certificate` is a specc.runtime.Certificate."""
-    from specc.runtime import device
-
-    bound = {"bit-exact": 0.0, "bounded": certificate.tv_mean}.get(certificate.kind)
-    return {
-        "kind": certificate.kind,
-        "widths": certificate.classes,
-        "tv_bound": bound,
-        "law": certificate.words,
-        "tv_max": certificate.tv_max,
-        "tv_rows": certificate.tv_rows,
-        "flips_per_10k": certificate.flips_per_10k,
-        "flip_margin": certificate.flip_margin,
-        "evidence": certificate.evidence,
-        "device": device()[0],
-        "law_width": certificate.law_width,
-        "k": certificate.k,
-        "threads": certificate.threads,
-        "rows_compared": certificate.rows_compared,
-        "rows_different": dict(zip(map(str, certificate.widths), certificate.rows_different, strict=False)),
-        "max_abs_diff": dict(zip(map(str, certificate.widths), certificate.max_abs_diff, strict=False)),
-        "call_ms": dict(zip(map(str, certificate.widths), certificate.call_ms, strict=False)),
-        "reasons": list(certificate.reasons),
-    }
 
 
 def gate(

@@ -122,9 +122,9 @@ def head_line(
     name: str, info: Info, session: Session, request: Mapping[str, Any], ids: Sequence[int]
 ) -> dict[str, Any]:
     """The first line of a generation that has just begun."""
-    from specc.runtime import Request, device
+    from specc.runtime import Request
 
-    certificate, (cpu, fingerprint) = info.certificate, device()
+    certificate = info.certificate
     asked = asdict(Request(**request))
     asked["logit_bias"] = [[i, None if v == -np.inf else v] for i, v in asked["logit_bias"].items()]
     return {
@@ -132,8 +132,8 @@ def head_line(
         "specc": __version__,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "bundle": {"name": name, "digest": info.digest, "engine_sha256": info.engine_sha256},
-        "device": {"name": cpu, "fingerprint": fingerprint, "threads": info.threads, "backend": info.backend,
-                   "backend_version": info.backend_version},
+        "device": {"name": info.device, "fingerprint": info.fingerprint, "threads": info.threads,
+                   "backend": info.backend, "backend_version": info.backend_version},
         "certificate": {"kind": certificate.kind, "law_width": certificate.law_width, "k": certificate.k},
         "seed": session.seed,
         "request": asked,

@@ -15,7 +15,7 @@ from specc.bench import compare, machine, measure, prompts, report
 from specc.bench.measure import Setting, Task
 from specc.bundle import Bundle, read, verify
 from specc.errors import EnvironmentFault
-from specc.runtime import Model, Session, device, kernels
+from specc.runtime import Model, Session, kernels
 
 Json = dict[str, Any]
 Tick = Callable[[int, int], Any]
@@ -97,7 +97,7 @@ def environment(ask: Ask, model: Model, bundle: Bundle, opened: float, power: Js
                    "break_even": report.break_even(found, info.k_max)}  # fmt: skip
     spec = {"enabled": info.enabled, "reasons": list(info.reasons), "drafter": info.drafter}
     return {
-        "cpu": machine.processor(), "device": device()[0], "cores": os.cpu_count(), "threads": info.threads,
+        "cpu": machine.processor(), "device": info.device, "cores": os.cpu_count(), "threads": info.threads,
         "kernels": kernels(), "versions": versions, "power": power, "temperature_after_c": machine.temperatures(),
         "load": machine.load(), "start_s": opened, "peak_mb": machine.peak_mb(), "bundle": bundle.digest,
         "name": bundle.manifest["name"], "context": info.context, "certificate": certificate, "speculation": spec,

@@ -19,7 +19,7 @@ from specc.gate import noise
 from specc.gate.certificate import Progress
 from specc.gate.reference import distribution
 from specc.record import Head, Recording, Round, Slot, read_recording
-from specc.runtime import Model, Options, Request, Session, device
+from specc.runtime import Info, Model, Options, Request, Session
 
 CLOSE = 1e-9                                   # relative; C and numpy round exp and sums differently
 TINY = 1e-12
@@ -66,8 +66,8 @@ def replay(folder: Path, path: Path, threads: int = 0, certificates: Path | None
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
         check_bundle(record, model, folder)
         difference, decisions = judge_model(record, model, progress or (lambda *_: None))
-        kind = model.info.certificate.kind
-    return answer(record, difference, decisions, kind)
+        info = model.info
+    return answer(record, difference, decisions, info)
 
 
 def check_bundle(record: Recording, model: Model, folder: Path) -> None:
@@ -274,18 +274,18 @@ def told(round: Round, i: int, what: str) -> Difference:
                       slot.p_emitted)
 
 
-def answer(record: Recording, difference: Difference | None, decisions: int, kind: str) -> dict[str, Any]:
+def answer(record: Recording, difference: Difference | None, decisions: int, info: Info) -> dict[str, Any]:
     """The JSON of a replay."""
     verdict = "failed" if difference else "passed" if record.finish is not None else "cut-off"
     notes = []
     if record.finish is None:
         notes.append(f"{record.path} is cut off behind {len(record.rounds)} whole rounds; the rest was not judged")
-    if record.head.fingerprint != device()[1]:
+    if record.head.fingerprint != info.fingerprint:
         notes.append(f"it was recorded on another device, {record.head.device}")
-    if kind == "bounded":
+    if info.certificate.kind == "bounded":
         notes.append("the bundle is approximate here: rows of a round are not those of plain decoding, bit for bit")
     return {
         "verdict": verdict, "rounds": len(record.rounds), "decisions": decisions, "finish": record.finish,
         "difference": asdict(difference) if difference else None, "notes": notes, "digest": record.head.digest,
-        "seed": record.head.seed, "rule": record.head.request["rule"], "device": device()[0],
+        "seed": record.head.seed, "rule": record.head.request["rule"], "device": info.device,
     }

@@ -15,7 +15,7 @@ import numpy as np
 from specc import __version__
 from specc.gate import law, slots, speed, twosample
 from specc.gate.checks import Check
-from specc.runtime import Certificate, Model, device, kernels
+from specc.runtime import Certificate, Info, Model, kernels
 from specc.why import why
 
 FORMAT = 1
@@ -33,7 +33,8 @@ class Asked:
 def compose(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], model: Model, certificate: Certificate,
             checks: Sequence[Check], found: Mapping[str, Any], verdict: str, asked: Asked) -> dict[str, Any]:
     """The report of one engine at one thread count. `found`: what the judges report beside their checks."""
-    info, measured = model.info, as_dict(certificate)
+    info = model.info
+    measured = {**certificate.as_dict(), "device": info.device}
     lint = manifest.get("lint", {"passed": True, "findings": []})
     reasons = list(certificate.reasons)
     return {
@@ -52,11 +53,11 @@ def compose(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], mo
         "quality": manifest.get("quality", {}),
         "limits": {**manifest.get("gate", {}), "speed_up_min": speed.LEAST_GAIN,
                    "law_family_error": law.FAMILY_ERROR, "two_sample_family_error": twosample.FAMILY_ERROR},
-        **{name: found[name] for name in ("law", "two_sample", "speed") if name in found},
+        **{name: found[name] for name in ("law", "two_sample", "speed", "certify") if name in found},
         "inputs": inputs(folder, manifest, tokens, asked),
         "engine": {"sha256": info.engine_sha256, "backend": info.backend, "backend_version": info.backend_version,
                    "drafter": info.drafter, "context": info.context, "k_max": info.k_max, "chunk": info.chunk},
-        "machine": machine(info.threads),
+        "machine": machine(info),
     }  # fmt: skip
 
 
@@ -71,20 +72,6 @@ def judges(checks: Sequence[Check]) -> list[dict[str, Any]]:
 def judge_of(check: Check) -> str:
     """The judge's name: what stands before the colon."""
     return check.name.partition(":")[0]
-
-
-def as_dict(certificate: Certificate) -> dict[str, Any]:
-    """The certificate's numbers by width, as in the JSON of `specc inspect`."""
-    by_width = ("rows_different", "max_abs_diff", "call_ms", "width_class")
-    columns = {name: dict(zip(map(str, certificate.widths), getattr(certificate, name), strict=False))
-               for name in by_width}  # fmt: skip
-    bound = {"bit-exact": 0.0, "bounded": certificate.tv_mean}.get(certificate.kind)
-    return {
-        "kind": certificate.kind, "device": device()[0], "threads": certificate.threads, "k": certificate.k,
-        "law_width": certificate.law_width, "law_hash": f"{certificate.law_hash:016x}", "widths": certificate.classes,
-        "tv_bound": bound, "tv_max": certificate.tv_max, "rows_compared": certificate.rows_compared,
-        "calls": certificate.calls, "draft_ms": certificate.draft_ms, "reasons": list(certificate.reasons), **columns,
-    }  # fmt: skip
 
 
 def inputs(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], asked: Asked) -> dict[str, Any]:
@@ -102,12 +89,11 @@ def inputs(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], ask
     }  # fmt: skip
 
 
-def machine(threads: int) -> dict[str, Any]:
+def machine(info: Info) -> dict[str, Any]:
     """Where it ran, with the versions of what ran."""
-    name, fingerprint = device()
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     return {
-        "device": name, "fingerprint": fingerprint, "cores": os.cpu_count() or 0, "threads": threads,
+        "device": info.device, "fingerprint": info.fingerprint, "cores": os.cpu_count() or 0, "threads": info.threads,
         "memory_mb": pages >> 20, "kernels": kernels(), "machine": platform.machine(), "system": platform.platform(),
         "python": platform.python_version(), "numpy": np.__version__,
     }  # fmt: skip
