@@ -33,6 +33,21 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def specc(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command line; returns exit code, standard output and standard error."""
+
+    from specc.cli import main
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
 def write_recipe(tmp_path: Path) -> Callable[..., Path]:
     """Writes a recipe: the tiny one with keys replaced (None drops a key), or the text given."""
 

@@ -20,7 +20,6 @@ from specc.bench import compare, machine, measure, numbers, page, prompts, repor
 from specc.bench.measure import Setting, Task
 from specc.bench.numbers import Round
 from specc.build import build
-from specc.cli import main
 from specc.errors import InputError
 from specc.runtime import Model, Table, library
 
@@ -288,19 +287,6 @@ def test_what_is_no_report(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- the verb
-
-
-@pytest.fixture
-def specc(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line; returns exit code, standard output and standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture

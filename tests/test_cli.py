@@ -13,25 +13,11 @@ from typing import Any
 import pytest
 
 from specc.build import build
-from specc.cli import main
 from specc.errors import InputError, JudgeError, RuntimeFault
 from specc.runtime import Certificate
 
 Write = Callable[..., Path]
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def specc(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line; returns exit code, standard output and standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
 
 
 class FakeSession:
