@@ -196,6 +196,14 @@ def test_table_of_another_tokenizer_is_refused(place: Path) -> None:
         build(write_recipe(place, {"kind": "table", "file": "other.bin"}), out=place / "never")
 
 
+@pytest.mark.parametrize("kind", ["feature", "medusa"])
+def test_heads_on_tensorrt_are_refused_before_anything_is_exported(place: Path, kind: str) -> None:
+    """Its engines have no hidden states yet."""
+    recipe = write_recipe(place, {"kind": kind, "head": f"{kind}.safetensors"})
+    with pytest.raises(SpeccError, match="a trained head drafts on TensorRT; .*use dialect ort"):
+        build(recipe, "rtx-ada", place / "never")
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff" * 9, struct.pack("<Q", 1 << 60), struct.pack("<Q", 4) + b"null"])
 def test_no_head_files(tmp_path: Path, content: bytes) -> None:
     """Anything but a head is one sentence."""

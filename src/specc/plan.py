@@ -153,7 +153,9 @@ def make_plan(
     dialect = plan_dialect(recipe, hardware)
     check_scheme(recipe, hardware, dialect, recipe.scheme)
     engine = plan_engine("target", target, recipe.scheme, target.layers, recipe.context, k, dialect, None)
-    engine = replace(engine, hidden=head is not None)
+    if head is not None:
+        check_heads_run(recipe, dialect)
+        engine = replace(engine, hidden=True)
     drafter = plan_draft(recipe, k, hardware, dialect, target, draft if head is None else head_spec(head, target))
     if drafter is not None and head is not None:
         drafter = plan_head(drafter, head, engine)
@@ -231,6 +233,13 @@ def head_spec(head: Head, target: ModelSpec) -> ModelSpec:
     names = ("layers", "heads", "kv_heads", "head_dim", "intermediate")
     shape: dict[str, Any] = {name: n[name] for name in names}
     return replace(target, vocab=head.columns, tied=False, **shape)
+
+
+def check_heads_run(recipe: Recipe, dialect: str) -> None:
+    """TensorRT engines neither give nor read hidden states yet."""
+    if dialect == "onnx24":
+        allowed = "there lookup, a table, early-exit or a draft model may draft, or use dialect ort"
+        raise RecipeError(recipe.file, recipe.line("draft"), "a trained head drafts on TensorRT", allowed)
 
 
 def plan_head(engine: EnginePlan, head: Head, target: EnginePlan) -> EnginePlan:
