@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from specc.bundle import manifest_text
-from specc.errors import SpeccError
-from specc.inspection import doctor
+from specc.errors import RuntimeFault, SpeccError
+from specc.inspection import doctor, nothing_here
 from specc.runtime import Model, gpu
 from specc.runtime.nvidia import tensorrt_headers, tensorrt_version
+from specc.why import why
 
 HERE = f"linux-{platform.machine()}"
 PLAN = bytes(range(256)) * 40
@@ -120,3 +121,15 @@ def test_libraries_that_are_not_there(tmp_path: Path) -> None:
         assert tensorrt_headers().startswith("TensorRT")
     except SpeccError as error:
         assert "TENSORRT_INCLUDE" in str(error)
+
+
+def test_a_bundle_for_another_machine_can_be_inspected() -> None:
+    """What is inside shows where nothing opens; a CPU bundle that does not open stays an error."""
+    error = RuntimeFault("there is no NVIDIA driver here; install it", 6)
+    manifest = {"plan": {"hardware": "rtx-ada", "threads": 4}, "engines": {"target": {"backend": "tensorrt-rtx"}}}
+    found = nothing_here(manifest, error)
+    assert found["kind"] == "none" and found["widths"] == [] and found["device"] == "rtx-ada"
+    said = why(False, ["uncertified-device"], found, {}, "b")
+    assert said.startswith("off: uncertified-device (no certificate for rtx-ada") and "no NVIDIA driver" in said
+    with pytest.raises(RuntimeFault, match="no NVIDIA driver"):
+        nothing_here({**manifest, "engines": {"target": {"backend": "ort"}}}, error)

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,21 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
 
     bundle = verify(read(folder))
     manifest = bundle.manifest
-    with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
-        info = model.info
-        notes = certificate_notes(model, [folder / "certificates", *([certificates] if certificates else [])])
-    certificate = {**info.certificate.as_dict(), "device": info.device, "notes": notes}
-    sentence = why(info.enabled, info.reasons, certificate, manifest["lint"], str(folder))
+    try:
+        with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
+            info = model.info
+            notes = certificate_notes(model, [folder / "certificates", *([certificates] if certificates else [])])
+        enabled, reasons = info.enabled, list(info.reasons)
+        certificate = {**info.certificate.as_dict(), "device": info.device, "notes": notes}
+    except SpeccError as error:
+        enabled, reasons = False, ["uncertified-device"]
+        certificate = nothing_here(manifest, error)
+    sentence = why(enabled, reasons, certificate, manifest["lint"], str(folder))
     return {
         "format": manifest["format"],
         "digest": bundle.digest,
         "name": manifest["name"],
-        "speculation": {"enabled": info.enabled, "reasons": list(info.reasons), "why": sentence},
+        "speculation": {"enabled": enabled, "reasons": reasons, "why": sentence},
         "certificate": certificate,
         "lint": manifest["lint"],
         "plan": manifest["plan"],
@@ -42,6 +47,17 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
         "files": [asdict(file) for file in bundle.files],
         "provenance": manifest["provenance"],
     }
+
+
+def nothing_here(manifest: Mapping[str, Any], error: SpeccError) -> dict[str, Any]:
+    """What stands for the certificate of a GPU's bundle that does not open here; any other error is raised again."""
+    from specc.runtime import Certificate
+
+    engine, plan = manifest["engines"]["target"], manifest["plan"]
+    if engine["backend"] == "ort" and "provider" not in engine:
+        raise error
+    nothing = Certificate("none", 0, (), (), plan["threads"], 0, (), evidence=str(error))
+    return {**nothing.as_dict(), "device": plan["hardware"], "notes": []}
 
 
 def certificate_notes(model: Any, folders: Sequence[Path]) -> list[dict[str, str]]:

@@ -145,7 +145,7 @@ def inspected(found: Mapping[str, Any]) -> None:
         ("rows different", by_width(certificate["rows_different"])),
         ("largest logit difference", by_width(certificate["max_abs_diff"])),
         ("total variation", "not measured" if certificate["tv_bound"] is None else f"<= {certificate['tv_bound']:g}"),
-        *((f"not in force: {Path(n['file']).name}", n["note"]) for n in certificate.get("notes", ())),
+        *((f"not in force: {Path(n['file']).name}", n["note"]) for n in certificate["notes"]),
         ("lint", lint_text(found["lint"])),
         ("plan", f"K = {numbers['k']}, context {numbers['context']}, draft {numbers['draft']}"),
         ("weights", f"layers {numbers['schemes']['layers']}, head {numbers['schemes']['head']}"),

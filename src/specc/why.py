@@ -37,7 +37,8 @@ def reason_text(reason: str, certificate: Mapping[str, Any], lint: Mapping[str, 
     """One reason code and what it means here."""
     if reason == "uncertified-device":
         here = f"{certificate['device']} with {certificate['threads']} threads"
-        return f"uncertified-device (no certificate for {here}; run `specc gate {place}`)"
+        seen = f"; {certificate['evidence']}" if certificate.get("evidence") else ""
+        return f"uncertified-device (no certificate for {here}; run `specc gate {place}`{seen})"
     if reason == "lint":
         findings = lint["findings"]
         first = f", the first is {findings[0]['node']}: {findings[0]['why']}" if findings else ""
