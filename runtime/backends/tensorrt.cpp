@@ -9,6 +9,7 @@
  * Nothing thrown leaves this file: every function that C calls goes through guarded(). */
 #include "gpu_cache.h"
 #include "gpu_judge.h"
+#include "gpu_port.h"
 #include "tensorrt.h"
 
 #include <NvInferRuntime.h>
@@ -198,8 +199,6 @@ void release(void *self) {
 }
 
 /* ------------------------------------------------------------------ a cache */
-/* Memory that the CPU fills or reads: the engine's address is the same memory where it is shared, else a copy's. */
-struct Port { void *host; cuda_address device; size_t bytes; bool copied; };
 enum { IDS, POSITION, ROWS, PAST, LOGITS, HIDDEN, PORTS };
 
 struct Call { IExecutionContext *context; cuda_graph_exec graph; int32_t calls; };   /* of one width */
@@ -210,7 +209,7 @@ struct Cache {
   int32_t past_len;
   int64_t *wanted;                   /* [widest] io.logit_rows: what the caller asks for, before it is padded */
   cuda_stream stream;
-  Port ports[PORTS];
+  gpu_port ports[PORTS];             /* ids in, logits and hidden states out */
   gpu_cache kv;
   cuda_address new_rows, workspace;  /* [2 * layers][kv_heads, widest, head_dim] where the engine gives rows */
   size_t new_stride;
@@ -219,11 +218,6 @@ struct Cache {
 };
 
 int check(const Cache *c, int result, const char *action, const char *advice) { return cuda_check(c->e->driver(), result, action, advice); }
-
-void free_port(const Cache *c, Port *p) {
-  if (p->copied && p->device) c->e->driver()->free(p->device);
-  if (p->host) c->e->driver()->host_free(p->host);
-}
 
 void close_cache(void *opened) {
   Cache *c = static_cast<Cache *>(opened);
@@ -235,7 +229,7 @@ void close_cache(void *opened) {
       delete call.context;
     }
     gpu_judge_free(c->judge);
-    for (Port &p : c->ports) free_port(c, &p);
+    for (gpu_port &p : c->ports) gpu_port_free(&p, &c->e->given->gpu);
     gpu_cache_free(&c->kv, &c->e->given->gpu);
     if (c->new_rows) d->free(c->new_rows);
     if (c->workspace) d->free(c->workspace);
@@ -247,22 +241,11 @@ void close_cache(void *opened) {
   std::free(c);
 }
 
-int open_port(Cache *c, Port *p, size_t bytes) {
-  const cuda_driver *d = c->e->driver();
-  *p = Port{nullptr, 0, bytes, !c->e->given->gpu.integrated};
-  if (!bytes) return SPECC_OK;
-  int code = check(c, d->host_alloc(&p->host, bytes, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED), "could not allocate pinned memory", CLOSE_OTHERS);
-  if (code) return code;
-  std::memset(p->host, 0, bytes);
-  if (p->copied) return check(c, d->alloc(&p->device, bytes), "could not allocate a call's buffers", CLOSE_OTHERS);
-  return check(c, d->host_address(&p->device, p->host, 0), "could not map pinned memory", CLOSE_OTHERS);
-}
-
 int open_ports(Cache *c) {
   size_t rows = static_cast<size_t>(c->e->widest()), vocab = static_cast<size_t>(c->e->o().vocab), hidden = static_cast<size_t>(c->e->o().hidden);
   const size_t bytes[PORTS] = {rows * 8, rows * 8, rows * 8, 8, rows * vocab * 4, rows * hidden * 4};
   int code = SPECC_OK;
-  for (int i = 0; !code && i < PORTS; i++) code = open_port(c, &c->ports[i], bytes[i]);
+  for (int i = 0; !code && i < PORTS; i++) code = gpu_port_open(&c->ports[i], &c->e->given->gpu, bytes[i]);
   c->io.input_ids = static_cast<int64_t *>(c->ports[IDS].host);
   c->io.position = static_cast<int64_t *>(c->ports[POSITION].host);
   c->io.logits = static_cast<float *>(c->ports[LOGITS].host);
@@ -390,11 +373,9 @@ void fill_inputs(Cache *c, int32_t rows, int32_t n_logits) {
 
 /* Inputs over, then the engine: what a graph holds. Addresses are fixed, whole buffers go, so one graph serves every call. */
 int enqueue(Cache *c, Call *call) {
-  for (int i = IDS; i <= PAST; i++) {
-    const Port &p = c->ports[i];
-    int result = p.copied ? c->e->driver()->to_device(p.device, p.host, p.bytes, c->stream) : 0;
-    if (result) return check(c, result, "could not copy a call's inputs", AGAIN);
-  }
+  int code = SPECC_OK;
+  for (int i = IDS; !code && i <= PAST; i++) code = gpu_port_send(&c->ports[i], &c->e->given->gpu, c->stream);
+  if (code) return code;
   return call->context->enqueueV3(reinterpret_cast<cudaStream_t>(c->stream)) ? SPECC_OK : failed(c->e, SPECC_E_ENGINE, "failed in a call of");
 }
 
@@ -424,11 +405,7 @@ int put_rows(Cache *c, int32_t rows) {
   return code;
 }
 
-int fetch(Cache *c, int port, size_t bytes) {
-  const Port &p = c->ports[port];
-  if (!bytes || !p.copied) return SPECC_OK;
-  return check(c, c->e->driver()->to_host(p.host, p.device, bytes, c->stream), "could not copy a call's results", AGAIN);
-}
+int fetch(Cache *c, int port, size_t bytes) { return gpu_port_fetch(&c->ports[port], &c->e->given->gpu, c->stream, bytes); }
 
 int run_inside(Cache *c, Call *call, int32_t rows, int32_t n_logits) {
   const specc_tensorrt_options &o = c->e->o();

@@ -227,6 +227,34 @@ IExecutionContext *make_context(Impl *impl, ExecutionContextAllocationStrategy) 
   return c;
 }
 
+#ifdef TRT_MAJOR_RTX
+/* TensorRT for RTX makes contexts from settings: without these two a context would bring memory, or swap kernels, of its own. */
+struct FakeConfig : IRuntimeConfig { Impl impl; };
+bool by_caller, eager;
+void set_memory(Impl *, ExecutionContextAllocationStrategy how) { by_caller = how == ExecutionContextAllocationStrategy::kUSER_MANAGED; }
+void set_kernels(Impl *, DynamicShapesKernelSpecializationStrategy how) { eager = how == DynamicShapesKernelSpecializationStrategy::kEAGER; }
+
+Table config_table() {
+  Table t = empty_table();
+  put(t, &apiv::VRuntimeConfig::setExecutionContextAllocationStrategy, set_memory);
+  put(t, &apiv::VRuntimeConfig::setDynamicShapesKernelSpecializationStrategy, set_kernels);
+  return t;
+}
+
+IRuntimeConfig *make_config(Impl *) {
+  static Table table = config_table();
+  by_caller = eager = false;
+  auto *config = new Open<FakeConfig, apiv::VRuntimeConfig>();
+  config->impl = Impl{table.entries, {}};
+  config->set(&config->impl);
+  return config;
+}
+
+IExecutionContext *make_configured(Impl *impl, IRuntimeConfig *config) {
+  return config && by_caller && eager ? make_context(impl, ExecutionContextAllocationStrategy::kUSER_MANAGED) : nullptr;
+}
+#endif
+
 Table engine_table() {
   Table t = empty_table();
   put(t, &apiv::VCudaEngine::getTensorIOMode, io_mode);
@@ -238,6 +266,10 @@ Table engine_table() {
   put(t, static_cast<Dims (apiv::VCudaEngine::*)(const char *, int32_t, OptProfileSelector) const noexcept>(&apiv::VCudaEngine::getProfileShape), profile_shape);
   put(t, &apiv::VCudaEngine::getDeviceMemorySizeForProfileV2, workspace_size);
   put(t, static_cast<IExecutionContext *(apiv::VCudaEngine::*)(ExecutionContextAllocationStrategy) noexcept>(&apiv::VCudaEngine::createExecutionContext), make_context);
+#ifdef TRT_MAJOR_RTX
+  put(t, &apiv::VCudaEngine::createRuntimeConfig, make_config);
+  put(t, &apiv::VCudaEngine::createExecutionContextWithRuntimeConfig, make_configured);
+#endif
   return t;
 }
 

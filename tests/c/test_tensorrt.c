@@ -15,6 +15,7 @@ static int count(const char *name) {
   int *place = cuda ? dlsym(cuda, name) : NULL;
   return place ? *place : -1;
 }
+static int is_rtx(void) { return !strncmp(specc_tensorrt_headers(), "TensorRT for RTX", 16); }
 static int launches(void) { return count("stub_cuda_launches"); }
 
 static void write_plan(const stub_plan *plan) {
@@ -32,7 +33,7 @@ static stub_plan good_plan(int32_t cache_type, int32_t rows_out) {
 }
 
 static int open_backend(const stub_plan *p, specc_backend *backend) {
-  specc_tensorrt_options o = { .plan = path, .library = library, .version = version, .platform =
+  specc_tensorrt_options o = { .plan = path, .library = library, .rtx = is_rtx(), .version = version, .platform =
 #if defined(__aarch64__)
                                "linux-aarch64",
 #else
@@ -278,7 +279,7 @@ int main(void) {
   if (!library || !specc_tensorrt_headers()) return printf("compiled without TensorRT's headers (TENSORRT_INCLUDE)\n"), SKIP;
   setenv("STUB_CUDA_SM", "87", 1), setenv("STUB_CUDA_INTEGRATED", "0", 1);
   close(mkstemp(path));
-  EXPECT_OK(specc_tensorrt_version(library, 0, version, sizeof version));
+  EXPECT_OK(specc_tensorrt_version(library, is_rtx(), version, sizeof version));
   test_whole(SPECC_CACHE_F16, 0, "0");
   test_whole(SPECC_CACHE_F32, 0, "1");
   test_whole(SPECC_CACHE_BF16, 1, "0");
