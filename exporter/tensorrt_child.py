@@ -115,9 +115,9 @@ def configure(library: Library, builder: Any, job: Job) -> tuple[Any, int]:
         config.set_compute_capability(capability(api, job.sm), 0)
         return config, int(job.sm or 0)
     read_timing(config, job)
-    from specc.targets.cuda import devices
+    from specc.runtime import gpu
 
-    return config, devices()[0].sm
+    return config, gpu().sm
 
 
 def capability(api: Any, sm: int | None) -> Any:

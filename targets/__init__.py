@@ -9,7 +9,6 @@ from pathlib import Path
 
 from specc.errors import InputError, SpeccError
 from specc.marked import Table, read_table
-from specc.targets.cuda import devices
 from specc.targets.gpu import Gpu, read_gpu
 
 FOLDER = Path(__file__).resolve().parent
@@ -52,9 +51,11 @@ class Hardware:
 
 
 def sms_here() -> set[int]:
-    """Compute capabilities of this machine's GPUs; none where there is no driver."""
+    """Compute capability of the GPU that engines run on here; none where there is no driver."""
+    from specc.runtime import gpu
+
     try:
-        return {device.sm for device in devices()}
+        return {gpu().sm}
     except SpeccError:
         return set()
 

@@ -15,9 +15,9 @@ from specc.engines import TYPES, build_plan, finished, lend_files
 from specc.errors import EnvironmentFault, InputError
 from specc.plan import EnginePlan, ModelSpec
 from specc.recipe import Scheme
+from specc.runtime import Gpu, gpu
 from specc.scratch import scratch_folder, told
 from specc.targets import Hardware
-from specc.targets.cuda import Device, devices
 from specc.targets.tensorrt import Builder, version_of
 
 
@@ -35,14 +35,14 @@ def finalize(
     """Build every engine of the bundle for the GPU that is here; certificates of the old engines are void then.
 
     `library` and `sm` stand in for the device's own, to try the way on another machine. Raises InputError: a bundle
-    without graphs, a graph that this TensorRT lacks operators for; EnvironmentFault: another GPU, no driver, a failed
-    or killed build. The bundle stays as it was then.
+    without graphs, a graph that this TensorRT lacks operators for; EnvironmentFault, RuntimeFault: another GPU, no
+    driver or an old one, a failed or killed build. The bundle stays as it was then.
     """
     bundle = verify(read(folder))
     hardware = hardware_of(bundle)
     kind = library or hardware.backend
     if sm is None:
-        check_device(bundle, hardware, devices())
+        check_device(bundle, hardware, gpu())
     clock, made = Clock(reporter), {}
     with told(f"finalizing {folder}"), scratch_folder(Path(f"{folder.resolve()}.plans")) as place:
         lend_files(bundle.folder, [file.path for file in bundle.files if ".onnx" in file.path], place)
@@ -86,13 +86,11 @@ def graph_of(part: Mapping[str, Any]) -> str:
     return f"{Path(part['file']).stem}.onnx"
 
 
-def check_device(bundle: Bundle, hardware: Hardware, here: tuple[Device, ...]) -> None:
-    """Raise EnvironmentFault unless the first GPU is of the kind that the bundle is for."""
+def check_device(bundle: Bundle, hardware: Hardware, here: Gpu) -> None:
+    """Raise EnvironmentFault unless the GPU is of the kind that the bundle is for."""
     wanted = gpu_sm(hardware)
-    if not here:
-        raise EnvironmentFault(f"{bundle.folder} is for SM {wanted} and no GPU is here; run this on the device")
-    if here[0].sm != wanted:
-        found = f"this GPU ({here[0].name}) is SM {here[0].sm}"
+    if here.sm != wanted:
+        found = f"this GPU ({here.name}) is SM {here.sm}"
         raise EnvironmentFault(
             f"{bundle.folder} is for SM {wanted} ({hardware.name}) and {found}; build for that target"
         )
