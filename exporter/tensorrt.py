@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from specc.errors import EnvironmentFault, InputError
 from specc.exporter import available
@@ -38,6 +39,8 @@ class Job:
     integrated: bool = False
     reserve: int = 0
     """Bytes that must stay free for the system."""
+    scheme: str = ""
+    """What the products of the decoder layers are promised to be; "": nobody asks."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Made:
     stripped: bool
     seconds: float
     peak_bytes: int
+    types: dict[str, Any] = field(default_factory=dict)
+    """In which types the layers run: tensorrt_layers.summary."""
 
 
 def build_engine(job: Job, step: Step | None = None, child: Sequence[str] = CHILD) -> Made:

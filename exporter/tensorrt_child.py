@@ -13,6 +13,7 @@ from typing import Any
 from specc.errors import SpeccError
 from specc.exporter.profiles import Profile, profiles
 from specc.exporter.tensorrt import Job, Made, part
+from specc.exporter.tensorrt_layers import engine_layers, network_layers, summary
 from specc.exporter.tensorrt_library import Library, open_library
 
 SERIOUS = 2
@@ -65,9 +66,23 @@ def build(job: Job, started: float, tell: Any) -> Made:
     tell("stage write")
     write(job.plan, engine)
     keep_timing(config, job)
-    peak = peak_bytes()
+    peak, types = peak_bytes(), types_of(library, log, network, engine, job.scheme)
     system = f"{platform.system().lower()}-{platform.machine().lower()}"
-    return Made(job.library, library.version, sm, system, job.stripped, round(time.monotonic() - started, 2), peak)
+    seconds = round(time.monotonic() - started, 2)
+    return Made(job.library, library.version, sm, system, job.stripped, seconds, peak, types)
+
+
+def types_of(library: Library, log: Any, network: Any, plan: Any, scheme: str) -> dict[str, Any]:
+    """What the engine says of its layers; the network's word where no GPU is here to load the engine on."""
+    try:
+        from specc.runtime import gpu
+
+        gpu()
+        engine = library.api.Runtime(log).deserialize_cuda_engine(plan)
+        told = engine.create_engine_inspector().get_engine_information(library.api.LayerInformationFormat.JSON)
+        return summary(engine_layers(told), "engine", scheme)
+    except (SpeccError, AttributeError, RuntimeError, TypeError, ValueError):
+        return summary(network_layers(network), "network", scheme)
 
 
 def peak_bytes() -> int:
@@ -106,6 +121,8 @@ def configure(library: Library, builder: Any, job: Job) -> tuple[Any, int]:
     api, config = library.api, builder.create_builder_config()
     for profile in profiles(job.widths, job.context, job.capacity):
         config.add_optimization_profile(filled(builder.create_optimization_profile(), profile))
+    if hasattr(api, "ProfilingVerbosity"):
+        config.profiling_verbosity = api.ProfilingVerbosity.DETAILED  # the engine can then tell its layers' types
     if job.stripped:
         config.set_flag(api.BuilderFlag.STRIP_PLAN)
     if len(job.widths) == 1 and hasattr(api.BuilderFlag, "DISTRIBUTIVE_INDEPENDENCE"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,4 +77,8 @@ def test_graphs_of_each_target_build_for_the_nearest_sm(
         "target", str(tmp_path / "target.onnx"), str(tmp_path / "target.plan"), "tensorrt-rtx", hardware.gpu.nearest_sm,
         tiny.WIDTHS, tiny.CONTEXT, tiny.CONTEXT + tiny.WIDTHS[-1],
     )  # fmt: skip
-    assert build_engine(job).sm == hardware.gpu.nearest_sm and (tmp_path / "target.plan").stat().st_size > 100000
+    made = build_engine(replace(job, scheme=layers))
+    assert made.sm == hardware.gpu.nearest_sm and (tmp_path / "target.plan").stat().st_size > 100000
+    assert (made.types["source"], made.types["strays"]) == ("network", [])  # R49: as the scheme says
+    stored = "fp16 x int4" if layers == "w4" else f"{layers} x {layers}"
+    assert made.types["kinds"]["product"][stored] >= 4 * 2

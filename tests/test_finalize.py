@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +150,20 @@ def test_finalize_without_a_driver(gpu_model: SimpleNamespace, write_recipe: Wri
     with pytest.raises(RuntimeFault, match="there is no NVIDIA driver here: libcuda.so.1: .*; install NVIDIA's driver"):
         finalize(tmp_path / "out")
     assert verify(read(tmp_path / "out")).digest == before["digest"] and gpu_model.builds == []
+
+
+def test_finalize_without_torch_and_without_onnx(
+    gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device has neither torch nor transformers; the one package that it needs is named."""
+    built(write_recipe, tmp_path / "out", "jetson-orin-nano-8gb")
+    for name in ("torch", "transformers", "onnx_ir", "onnxscript", "ml_dtypes"):
+        monkeypatch.setitem(sys.modules, name, None)
+    finalize(tmp_path / "out", sm=87)
+    monkeypatch.delitem(sys.modules, "specc.exporter.tensorrt_preflight", raising=False)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(EnvironmentFault, match="finalize needs the package 'onnx'; pip install onnx"):
+        finalize(tmp_path / "out", sm=87)
 
 
 def test_a_failed_build_leaves_the_bundle(

@@ -79,7 +79,7 @@ def unfinished(engine: EnginePlan) -> dict[str, Any]:
 
 def finished(engine: EnginePlan, graph: str, made: Mapping[str, Any]) -> dict[str, Any]:
     """An engine: what built it, for which device, and the hash of its plan (a rebuild is another engine)."""
-    kept = {key: made[key] for key in ("tensorrt", "sm", "platform", "stripped", "plan_sha256")}
+    kept = {key: made[key] for key in ("tensorrt", "sm", "platform", "stripped", "plan_sha256", "types")}
     return {**caches(engine), "file": f"{engine.name}.plan", "backend": made["library"], "graph_sha256": graph, **kept}
 
 
@@ -113,7 +113,8 @@ def plan_stage(plan: Plan, engine: EnginePlan, graphs: Mapping[str, Stage], cloc
         "library": [library, *(cache.version_of(name) for name in WHEELS[library])],
         "sm": gpu.sm,
         "widths": engine.widths,
-        "code": code_hash("specc.exporter.tensorrt_child"),
+        "code": [code_hash(f"specc.exporter.{name}") for name in ("tensorrt_child", "tensorrt_layers")],
+        "scheme": engine.scheme.layers,
     }
     with clock.stage(f"engine {engine.name}") as hit:
         steps = clock.steps(f"engine {engine.name}")
@@ -154,6 +155,7 @@ def build_plan(
         capacity=engine.capacity,
         timing_cache=str(cache.root() / "timing" / f"{library}-sm{gpu.sm}") if library == "tensorrt" else None,
         integrated=gpu.integrated and library == "tensorrt",
+        scheme=engine.scheme.layers,
     )
     parts = ("load", "parse", "build", "write")
     made = build_engine(job, lambda name: steps(name, parts.index(name) / len(parts)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ def finalize(
             check_graph(place / graph_of(part), kind, sm or part.get("sm") or gpu_sm(hardware))
             with clock.stage(f"engine {name}"):
                 engine = engine_of(name, part, bundle.manifest["plan"])
+                engine = replace(engine, scheme=scheme_of(name, bundle.manifest))
                 made[name] = build_plan(engine, place, hardware, kind, sm, clock.steps(f"engine {name}"))
         return Finalized(rewrite(bundle, place, made), made)
 
@@ -99,8 +100,11 @@ def check_device(bundle: Bundle, hardware: Hardware, here: Gpu) -> None:
 def check_graph(graph: Path, kind: str, sm: int) -> None:
     """Raise InputError for operators that the TensorRT of this machine lacks."""
     from specc.exporter.tensorrt_library import open_library
-    from specc.exporter.tensorrt_preflight import preflight
 
+    try:
+        from specc.exporter.tensorrt_preflight import preflight
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(f"finalize needs the package {error.name!r}; pip install {error.name}") from error
     version = open_library(kind).version
     wrong = preflight(graph, Builder(version_of(version), sm, kind == "tensorrt-rtx"))
     if wrong:
@@ -119,6 +123,13 @@ def engine_of(name: str, part: Mapping[str, Any], plan: Mapping[str, Any]) -> En
         name, spec, Scheme("", ""), part["layers"], plan["context"], part["capacity"], tuple(part["widths"]),
         plan["chunk"], "onnx24", None, dtype=dtype, opset24=opset24,
     )  # fmt: skip
+
+
+def scheme_of(name: str, manifest: Mapping[str, Any]) -> Scheme:
+    """What the engine's products are promised to be; a draft model may have a scheme of its own, which nobody wrote."""
+    schemes = manifest["plan"].get("schemes", {})
+    own = name == "target" or manifest["draft"].get("kind") == "early-exit"
+    return Scheme(schemes.get("layers", ""), schemes.get("head", "")) if own else Scheme("", "")
 
 
 def rewrite(bundle: Bundle, place: Path, made: Mapping[str, Mapping[str, Any]]) -> Bundle:

@@ -43,6 +43,7 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
         "certificate": certificate,
         "lint": manifest["lint"],
         "plan": manifest["plan"],
+        "types": {name: part["types"] for name, part in manifest["engines"].items() if part.get("types")},
         "quality": manifest["quality"],
         "files": [asdict(file) for file in bundle.files],
         "provenance": manifest["provenance"],

@@ -149,9 +149,19 @@ def inspected(found: Mapping[str, Any]) -> None:
         ("lint", lint_text(found["lint"])),
         ("plan", f"K = {numbers['k']}, context {numbers['context']}, draft {numbers['draft']}"),
         ("weights", f"layers {numbers['schemes']['layers']}, head {numbers['schemes']['head']}"),
+        *((f"products of {name}", types_text(types)) for name, types in found["types"].items()),
         ("files", f"{len(found['files'])}, {megabytes(sum(file['bytes'] for file in found['files']))}, all as hashed"),
     ]
     table(found["name"], ("what", "value"), rows)
+
+
+def types_text(types: Mapping[str, Any]) -> str:
+    """In which types an engine's products run, who says so, and which ones stray from the scheme."""
+    if not types:
+        return "not told"
+    products = ", ".join(f"{count} {kind}" for kind, count in types["kinds"].get("product", {}).items())
+    stray = f"; NOT as the scheme says: {', '.join(types['strays'])}" if types["strays"] else ""
+    return f"{products or 'none'} ({types['source']}){stray}"
 
 
 def by_width(values: Mapping[str, float]) -> str:

@@ -29,8 +29,9 @@ def finalize_verb(bundle: Path, no_gate: bool, library: str | None, sm: int | No
     if as_json:
         out({"bundle": str(bundle), "digest": done.bundle.digest, "engines": done.engines, "gate": report})
     else:
-        rows = [(n, f["library"], f["tensorrt"], f"SM {f['sm']}", f"{f['seconds']} s") for n, f in done.engines.items()]
-        show.table("finalize", ("engine", "library", "version", "device", "built in"), rows)
+        rows = [(n, f["library"], f["tensorrt"], f"SM {f['sm']}", f"{f['seconds']} s", show.types_text(f["types"]))
+                for n, f in done.engines.items()]  # fmt: skip
+        show.table("finalize", ("engine", "library", "version", "device", "built in", "products"), rows)
         if report is not None:
             show.gated(report)
     return 0 if report is None or report["verdict"] == "passed" else 1

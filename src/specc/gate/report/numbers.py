@@ -37,6 +37,7 @@ def compose(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], mo
     measured = {**certificate.as_dict(), "device": info.device}
     lint = manifest.get("lint", {"passed": True, "findings": []})
     reasons = list(certificate.reasons)
+    types = manifest.get("engines", {}).get("target", {}).get("types")
     return {
         "report": FORMAT,
         "specc": __version__,
@@ -56,7 +57,8 @@ def compose(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], mo
         **{name: found[name] for name in ("law", "two_sample", "speed", "certify") if name in found},
         "inputs": inputs(folder, manifest, tokens, asked),
         "engine": {"sha256": info.engine_sha256, "backend": info.backend, "backend_version": info.backend_version,
-                   "drafter": info.drafter, "context": info.context, "k_max": info.k_max, "chunk": info.chunk},
+                   "drafter": info.drafter, "context": info.context, "k_max": info.k_max, "chunk": info.chunk,
+                   **({"types": types} if types else {})},
         "machine": machine(info),
     }  # fmt: skip
 
