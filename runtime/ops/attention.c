@@ -139,9 +139,27 @@ static void fill_tile(const job *j, tile *t, size_t at, size_t first, int n, int
   }
 }
 
-/* One span of one key head for up to CHUNK queries from `first` on: keys, then values, each read from memory once. */
+/* Asks for part i of n of numbers that are read soon, so that they come while others are computed with. */
+static void ask(const float *next, size_t count, int i, int n) {
+  const size_t line = 16, lines = (count + line - 1) / line;
+  for (size_t at = lines * (size_t)i / (size_t)n; at < lines * (size_t)(i + 1) / (size_t)n; at++) __builtin_prefetch(next + at * line, 0, 2);
+}
+
+/* Keys of the span behind span `at`, in the order of work, and how many of its slots are filled: 0 behind the last. */
+static const float *next_keys(const job *j, size_t at, int *slots) {
+  const attention *t = j->t;
+  size_t spans = (size_t)j->spans, kv = (at + 1) / spans, kv_heads = (size_t)t->kv_heads, span = (at + 1) % spans * SPAN;
+  *slots = kv < (size_t)j->batch * kv_heads ? most(0, least(SPAN, j->past[kv / kv_heads] + j->rows - (int)span)) : 0;
+  return *slots ? j->k + (kv * (size_t)t->capacity + span) * (size_t)t->head_dim : NULL;
+}
+
+/* One span of one key head for up to CHUNK queries from `first` on: keys, then values, each read from memory once: values come
+ * while scores are computed, the next span's keys while values are summed up. */
 static void span_chunk(const job *j, size_t at, size_t first, int queries, int span) {
-  size_t kv = at / (size_t)j->spans, cache = kv * (size_t)j->t->capacity * (size_t)j->t->head_dim;
+  size_t d = (size_t)j->t->head_dim, kv = at / (size_t)j->spans, cache = kv * (size_t)j->t->capacity * d;
+  const float *keys = j->k + cache, *values = j->v + cache;
+  int slots;
+  const float *next = next_keys(j, at, &slots);
   int each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, end = least(span + SPAN, j->past[kv / (size_t)j->t->kv_heads] + j->rows);
   float weight[CHUNK][SPAN];
   tile t[(CHUNK + 2) / 3];
@@ -150,10 +168,16 @@ static void span_chunk(const job *j, size_t at, size_t first, int queries, int s
     fill_tile(j, &t[i], at, first + (size_t)(i * each), least(each, queries - i * each), span);
   }
   for (int s = span; s < end; s += STEP)
-    for (int i = 0; i < tiles; i++) score_tile(j, &t[i], j->k + cache, span, s, least(end, s + STEP));
+    for (int i = 0; i < tiles; i++) {
+      if (!first) ask(values + (size_t)s * d, (size_t)least(end - s, STEP) * d, i, tiles);
+      score_tile(j, &t[i], keys, span, s, least(end, s + STEP));
+    }
   for (int i = 0; i < tiles; i++) weigh_tile(j, &t[i], (int)kv / j->t->kv_heads, first + (size_t)(i * each), span);
   for (int s = span; s < end; s += STEP)
-    for (int i = 0; i < tiles; i++) blend_tile(j, &t[i], j->v + cache, span, s, least(end, s + STEP));
+    for (int i = 0; i < tiles; i++) {
+      if (!first && slots > s - span) ask(next + (size_t)(s - span) * d, (size_t)least(slots - (s - span), STEP) * d, i, tiles);
+      blend_tile(j, &t[i], values, span, s, least(end, s + STEP));
+    }
 }
 
 static void join_head(const job *j, size_t kv);

@@ -80,7 +80,7 @@ static OrtStatus *output(const kernel *k, OrtKernelContext *c, size_t i, const i
 typedef struct ort_pool { const kernel *k; const OrtKernelContext *c; } ort_pool;
 static void run_parallel(void *self, void (*work)(void *, size_t), size_t n, void *argument) {
   const ort_pool *p = self;
-  OrtStatus *status = p->k->api.KernelContext_ParallelFor(p->c, work, n, 0, argument);
+  OrtStatus *status = p->k->api.KernelContext_ParallelFor(p->c, work, n, n, argument);   /* who is done takes over from the other */
   if (!status) return;
   p->k->api.ReleaseStatus(status);                            /* nothing ran: do it here */
   for (size_t i = 0; i < n; i++) work(argument, i);
