@@ -29,9 +29,8 @@ class HeadReference:
 def head_reference(head: FeatureHead | MedusaHead, plan: EnginePlan) -> HeadReference:
     """Logits of the module on random features, from a generator of its own."""
     draws = torch.Generator().manual_seed(5)
-    weight = head.lm_head.weight if isinstance(head, MedusaHead) else head.parts["norm"].weight
-    assert isinstance(weight, torch.Tensor)
-    hidden = torch.randn(1 if isinstance(head, MedusaHead) else ROWS, weight.shape[-1], generator=draws)
+    width = head.width if isinstance(head, MedusaHead) else head.enter.fc.out_features
+    hidden = torch.randn(1 if isinstance(head, MedusaHead) else ROWS, width, generator=draws)
     with torch.no_grad():
         if isinstance(head, MedusaHead):
             return HeadReference(hidden.numpy(), None, head(hidden)[0].numpy())

@@ -23,6 +23,10 @@ from specc.exporter.trace import shallow
 
 FORMAT, VERSION = "specc-head", "1"
 KINDS = ("feature", "medusa")
+PROBED = "probe.ids"
+"""Ids whose embedding rows a published head brings along as `probe.rows`."""
+ALIKE = 0.9
+"""Least cosine between those rows and the target's."""
 
 
 class FeatureInput(torch.nn.Module):
@@ -64,6 +68,15 @@ class MedusaHead(torch.nn.Module):
         self.lm_head = torch.nn.Linear(hidden, len(rows), bias=False)
         self.lm_head.weight = torch.nn.Parameter(rows.clone(), requires_grad=False)
 
+    @property
+    def width(self) -> int:
+        """Numbers of a hidden state."""
+        return self.lm_head.in_features
+
+    def cut(self, k: int) -> None:
+        """Keep the first k heads."""
+        self.blocks = self.blocks[:k]
+
     def features(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp [..., H] -> [..., k, H]."""
         return torch.stack([hidden + torch.nn.functional.silu(block(hidden)) for block in self.blocks], -2)
@@ -71,6 +84,30 @@ class MedusaHead(torch.nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.lm_head(self.features(hidden))
         return out
+
+
+class OwnRowsMedusa(MedusaHead):
+    """As published: several residual blocks a head, and output rows of its own for each."""
+
+    def __init__(self, k: int, depth: int, columns: int, hidden: int) -> None:
+        torch.nn.Module.__init__(self)
+        square = [[torch.nn.Linear(hidden, hidden) for _ in range(depth)] for _ in range(k)]
+        self.blocks = torch.nn.ModuleList(torch.nn.ModuleList(blocks) for blocks in square)
+        self.outputs = torch.nn.ModuleList(torch.nn.Linear(hidden, columns, bias=False) for _ in range(k))
+
+    @property
+    def width(self) -> int:
+        """Numbers of a hidden state."""
+        return int(self.outputs[0].in_features)  # type: ignore[arg-type]
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        rows = []
+        for blocks, output in zip(self.blocks, self.outputs, strict=False):
+            feature = hidden
+            for block in blocks:  # type: ignore[union-attr,attr-defined]
+                feature = feature + torch.nn.functional.silu(block(feature))
+            rows.append(output(feature))
+        return torch.stack(rows, -2)
 
 
 def feature_head(target: Any, ids: torch.Tensor) -> FeatureHead:
@@ -123,8 +160,9 @@ def start(enter: FeatureInput, layer: Any, norm: Any) -> None:
 def save_head(
     path: Path, kind: str, tensors: Mapping[str, torch.Tensor], ids: torch.Tensor, metadata: Mapping[str, str]
 ) -> None:
-    """Write a head in half precision with its draft ids."""
-    half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
+    """Write a head in half precision with its draft ids; whole numbers as int32."""
+    types = {name: torch.float16 if t.is_floating_point() else torch.int32 for name, t in tensors.items()}
+    half = {name: tensor.detach().to("cpu", types[name]).contiguous() for name, tensor in tensors.items()}
     half["draft_ids"] = ids.to(torch.int32)
     path.write_bytes(sorted_header(save(half, {"format": FORMAT, "version": VERSION, "kind": kind, **metadata})))
 
@@ -171,16 +209,53 @@ def load_head(path: Path) -> HeadFile:
 
 def build_head(file: HeadFile, target: Any) -> FeatureHead | MedusaHead:
     """The module of a head file beside its target (fp32, eval). Raises InputError where the shapes do not fit."""
-    own = {name: tensor.float() for name, tensor in file.tensors.items() if name != "draft_ids"}
+    check_published(file, target)
+    apart = ("draft_ids", PROBED, "probe.rows")
+    own = {name: tensor.float() for name, tensor in file.tensors.items() if name not in apart}
     try:
         if file.kind == "feature":
             head = feature_head(target, file.ids)
+            fit_parts(head, own)
             head.parts.load_state_dict(own)
             head.parts.eval()
             return head
+        if "depth" in file.metadata:
+            k, hidden = int(file.metadata["k"]), int(file.metadata["hidden"])
+            deep = OwnRowsMedusa(k, int(file.metadata["depth"]), len(file.ids), hidden)
+            deep.load_state_dict(own)
+            return deep.eval()
         medusa = MedusaHead(target.get_output_embeddings().weight.detach()[file.ids], int(file.metadata["k"]))
         medusa.load_state_dict(own, strict=False)
         return medusa.eval()
     except (RuntimeError, IndexError, KeyError) as error:
         text = str(error).splitlines()[0]
         raise InputError(f"the head does not fit the target ({text}); it was made for another one") from error
+
+
+def fit_parts(head: FeatureHead, own: dict[str, torch.Tensor]) -> None:
+    """Published heads may lack the norms, give fc a bias, and bring output rows of their own (taken out of `own`)."""
+    layer, nothing = head.parts["layer"], torch.nn.Identity()
+    if "fc.bias" in own:
+        rows, columns = own["fc.weight"].shape
+        head.enter.fc = head.parts["fc"] = torch.nn.Linear(columns, rows)
+    if "layer.input_layernorm.weight" not in own:
+        layer.input_layernorm = nothing  # type: ignore[assignment]
+    if "norm.weight" not in own:
+        head.parts["norm"] = head.model.base_model._modules["norm"] = nothing
+    if (output := own.pop("output.weight", None)) is not None:
+        head.model.get_output_embeddings().weight = torch.nn.Parameter(output, requires_grad=False)
+
+
+def check_published(file: HeadFile, target: Any) -> None:
+    """Hold what a published head says of its target against this one: some embedding rows, the rotary base."""
+    theta = (getattr(target.config, "rope_parameters", None) or {}).get("rope_theta")
+    said = file.metadata.get("rope_theta")
+    if said is not None and theta is not None and float(said) != float(theta):
+        raise InputError(f"the head was trained with rope_theta {said}, the target has {theta}; use a head made for it")
+    if PROBED not in file.tensors:
+        return
+    rows = target.get_input_embeddings().weight.detach()[file.tensors[PROBED].long()]
+    alike = torch.cosine_similarity(file.tensors["probe.rows"].float(), rows.float(), dim=-1).mean()
+    if not alike >= ALIKE:
+        found = f"its embedding is not the target's (cosine {float(alike):.2f} over {len(rows)} rows)"
+        raise InputError(f"the head was made for another target: {found}; use a head made for this one")

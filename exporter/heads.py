@@ -26,12 +26,14 @@ def export_head(
     """
     from specc.exporter import Exported, fuse, lower, save
     from specc.exporter.check_head import check_head, head_reference
-    from specc.exporter.head_module import FeatureHead, build_head, load_head
+    from specc.exporter.head_module import FeatureHead, MedusaHead, build_head, load_head
     from specc.exporter.trace_head import trace_feature, trace_medusa
 
     started, tell = time.monotonic(), progress or (lambda stage, part: None)
     tell("load", 0.0)
     head = build_head(load_head(path), target.load())
+    if isinstance(head, MedusaHead):
+        head.cut(plan.widths[0])
     tell("trace", 0.2)
     expected = head_reference(head, plan)
     graph = trace_feature(head, plan) if isinstance(head, FeatureHead) else trace_medusa(head, plan.name)

@@ -76,7 +76,7 @@ def trace_feature(head: FeatureHead, plan: EnginePlan) -> Graph:
 
 def trace_medusa(head: MedusaHead, name: str) -> Graph:
     """One hidden state in, [1, H]; logits of every block out, [k, Vd]."""
-    hidden = torch.zeros(1, head.lm_head.in_features)
+    hidden = torch.zeros(1, head.width)
     with torch.no_grad(), quiet():
         program = torch.onnx.export(
             MedusaCall(head).eval(),

@@ -12,7 +12,7 @@ from specc.cache import Stage, code_hash, stage, tool_versions
 from specc.checkpoint import Described, build_extra
 from specc.clock import Steps
 from specc.engines import lend
-from specc.heads import Head, check_head, check_table, ids_table, read_head
+from specc.heads import Head, check_head, check_table, ids_table, is_published, read_head
 from specc.plan import ModelSpec, Plan
 from specc.recipe import Recipe
 
@@ -27,16 +27,34 @@ def open_head(recipe: Recipe, target: ModelSpec) -> Head | None:
     if part is None or not part.head:
         return None
     path = recipe.folder / part.head
-    head = read_head(path)
+    head = read_head(converted(path, target) if is_published(path) else path)
     check_head(head, part.kind, target, path)
     return head
 
 
+def converted(path: Path, target: ModelSpec) -> Path:
+    """A head of Medusa's or EAGLE's published layout as a head file of ours, made once. Raises InputError."""
+    with build_extra():
+        from specc.exporter.published_heads import convert, weights_file
+    weights = weights_file(path)
+    files = [weights, weights.parent / "config.json"]
+    inputs = {
+        "files": [file_of(file.parent, file.name).sha256 if file.is_file() else None for file in files],
+        "target": asdict(target),
+        "code": code_hash("specc.exporter"),
+    }
+
+    def make(folder: Path) -> dict[str, Any]:
+        convert(weights, target, folder / "head.safetensors")
+        return {}
+
+    return stage("published-head", inputs, make).folder / "head.safetensors"
+
+
 def head_path(plan: Plan) -> Path:
     """Where the head of a plan that has one lies."""
-    part = plan.recipe.draft.graph
-    assert part is not None and part.head is not None
-    return plan.recipe.folder / part.head
+    assert plan.head is not None
+    return Path(plan.head.file)
 
 
 def head_stage(plan: Plan, target: Described, steps: Steps, built: Stage) -> Stage:
@@ -89,4 +107,7 @@ def origin(plan: Plan) -> dict[str, Any] | None:
     """Where a trained head comes from, for the manifest."""
     if plan.head is None:
         return None
-    return {"head": head_path(plan).name, "kind": plan.head.kind, "sha256": plan.head.sha256}
+    part, head = plan.recipe.draft.graph, plan.head
+    name = Path(part.head).name if part is not None and part.head else ""
+    origin = {"head": name, "kind": head.kind, "sha256": head.sha256}
+    return origin | ({"layout": head.published, "weights_sha256": None, "note": head.note} if head.published else {})

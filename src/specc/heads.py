@@ -37,6 +37,10 @@ class Head:
     """feature: layers, heads, kv_heads, head_dim, intermediate; medusa: k."""
     ids: tuple[int, ...] | None
     """Target id of each column, strictly rising; None: a column for each id."""
+    published: str = ""
+    """"Medusa" or "EAGLE" for a head that was read in that layout."""
+    file: str = ""
+    """Where it lies; of a published head, where its converted form does."""
 
     @property
     def columns(self) -> int:
@@ -44,7 +48,29 @@ class Head:
         return self.vocab if self.ids is None else len(self.ids)
 
 
+    @property
+    def note(self) -> str:
+        """What nobody checked, in words; empty for a head that says which weights it was trained for."""
+        if not self.published:
+            return ""
+        return f"{self.published} layout, no hash of its target: fits by hidden size and ids; the gate proves the rest"
+
+
 NUMBERS = {"feature": ("layers", "heads", "kv_heads", "head_dim", "intermediate"), "medusa": ("k",)}
+
+
+def is_published(path: Path) -> bool:
+    """Whether a head's path names somebody else's layout: a folder, a pickle, or tensors without our metadata."""
+    if path.is_dir() or path.suffix in (".pt", ".bin", ".pth"):
+        return True
+    try:
+        with path.open("rb") as file:
+            size = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
+            header = json.loads(file.read(size)) if 2 <= size <= LONGEST_HEADER else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    about = header.get("__metadata__") if isinstance(header, dict) else None
+    return isinstance(header, dict) and not (isinstance(about, dict) and about.get("format") == "specc-head")
 
 
 def read_head(path: Path) -> Head:
@@ -99,7 +125,8 @@ def make_head(about: Mapping[str, Any], sha256: str, ids: tuple[int, ...] | None
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the metadata of {path} lack a number ({error}); {AGAIN}") from error
     hidden, vocab = numbers.pop("hidden"), numbers.pop("vocab")
-    return Head(kind, sha256, str(about.get("weights_sha256")), hidden, vocab, numbers, ids)
+    weights, published = str(about.get("weights_sha256")), str(about.get("published", ""))
+    return Head(kind, sha256, weights, hidden, vocab, numbers, ids, published, str(path))
 
 
 def checked(head: Head, path: Path) -> Head:
@@ -133,7 +160,7 @@ def check_head(head: Head, kind: str, target: ModelSpec, path: Path) -> None:
     if head.vocab != target.token_ids:
         found = f"a tokenizer of {head.vocab} ids, the target has {target.token_ids}"
         raise InputError(f"{path} is for {found}; use a head that was trained for this target")
-    if head.weights_sha256 != target.weights_sha256:
+    if head.weights_sha256 != target.weights_sha256 and not head.published:
         found = f"weights {head.weights_sha256[:12]}..., the target's are {target.weights_sha256[:12]}..."
         raise InputError(f"{path} was trained for {found}; train a head for this target with `specc distill`")
 

@@ -158,7 +158,7 @@ def make_plan(
         engine = replace(engine, hidden=True)
     drafter = plan_draft(recipe, k, hardware, dialect, target, draft if head is None else head_spec(head, target))
     if drafter is not None and head is not None:
-        drafter = plan_head(drafter, head, engine)
+        drafter = plan_head(drafter, head, engine, k)
     engine, drafter = spelled(engine, hardware), None if drafter is None else spelled(drafter, hardware)
     memory = plan_memory(engine, drafter)
     timing = plan_time(engine, drafter, k, hardware.bandwidth_gb_s)
@@ -242,15 +242,15 @@ def check_heads_run(recipe: Recipe, dialect: str) -> None:
         raise RecipeError(recipe.file, recipe.line("draft"), "a trained head drafts on TensorRT", allowed)
 
 
-def plan_head(engine: EnginePlan, head: Head, target: EnginePlan) -> EnginePlan:
+def plan_head(engine: EnginePlan, head: Head, target: EnginePlan, most: int) -> EnginePlan:
     """A feature head is called like its target and reads its embedding where both are stored alike.
 
-    Parallel heads have no cache and one width, a row for each head.
+    Parallel heads have no cache and one width, a row for each head up to K.
     """
     if head.kind == "feature":
         alike = (engine.dialect, engine.scheme.head) == (target.dialect, target.scheme.head)
         return replace(engine, hidden=True, shares="target" if alike else None)
-    k = head.numbers["k"]
+    k = min(head.numbers["k"], most)
     return replace(engine, widths=(k,), chunk=k, capacity=k)
 
 
@@ -379,6 +379,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "chunk": plan.chunk,
         "threads": plan.threads,
         "draft": plan.recipe.draft.kind,
+        **({"head": plan.head.note} if plan.head is not None and plan.head.note else {}),
         "engines": {engine.name: asdict(engine) for engine in plan.engines},
         "memory": {**asdict(plan.memory), "engine_library": ENGINE_OVERHEAD, "total": plan.memory.total},
         "fits": plan.fits,

@@ -129,6 +129,7 @@ def plan(made: Plan, fit: str) -> None:
         ("plain", f"at most {timing.plain_tokens_per_second:.0f} tokens/s"),
         ("all accepted", f"at most {timing.best_tokens_per_second:.0f} tokens/s"),
     ]
+    rows += [("head", made.head.note)] if made.head is not None and made.head.note else []
     table(f"{made.recipe.name} on {made.hardware.name}", ("what", "value"), rows)
 
 
@@ -150,6 +151,7 @@ def inspected(found: Mapping[str, Any]) -> None:
         ("plan", f"K = {numbers['k']}, context {numbers['context']}, draft {numbers['draft']}"),
         ("weights", f"layers {numbers['schemes']['layers']}, head {numbers['schemes']['head']}"),
         *((f"products of {name}", types_text(types)) for name, types in found["types"].items()),
+        *(("head", note) for note in head_notes(found)),
         ("files", f"{len(found['files'])}, {megabytes(sum(file['bytes'] for file in found['files']))}, all as hashed"),
     ]
     table(found["name"], ("what", "value"), rows)
@@ -162,6 +164,12 @@ def types_text(types: Mapping[str, Any]) -> str:
     products = ", ".join(f"{count} {kind}" for kind, count in types["kinds"].get("product", {}).items())
     stray = f"; NOT as the scheme says: {', '.join(types['strays'])}" if types["strays"] else ""
     return f"{products or 'none'} ({types['source']}){stray}"
+
+
+def head_notes(found: Mapping[str, Any]) -> list[str]:
+    """What nobody could check of a published head."""
+    draft = found["provenance"].get("draft")
+    return [str(draft["note"])] if isinstance(draft, dict) and draft.get("note") else []
 
 
 def by_width(values: Mapping[str, float]) -> str:
