@@ -6,7 +6,7 @@
 """
 from specc.runtime._ffi import Library, controls, engine_library, library
 from specc.runtime.certificate import Certificate
-from specc.runtime.drafters import HeadDraft, Staged, StaticNgram, TableHeads
+from specc.runtime.drafters import HeadDraft, Hierarchy, Staged, StaticNgram, TableHeads
 from specc.runtime.model import Info, Model, device, kernels
 from specc.runtime.nvidia import Gpu, gpu
 from specc.runtime.parts import Backend, DraftContext, Drafter, Io, ModelDraft, Ngram, Node, Ort, Table, Wrapped
@@ -15,8 +15,8 @@ from specc.runtime.request import Options, Request
 from specc.runtime.session import Decision, Event, Result, Session
 
 __all__ = [
-    "Backend", "Certificate", "Decision", "DraftContext", "Drafter", "Event", "Gpu", "HeadDraft", "Info", "Io",
-    "Library", "Model", "ModelDraft", "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session", "Staged",
-    "StaticNgram", "Table", "TableHeads", "Wrapped", "controls", "device", "distribution", "engine_library",
+    "Backend", "Certificate", "Decision", "DraftContext", "Drafter", "Event", "Gpu", "HeadDraft", "Hierarchy", "Info",
+    "Io", "Library", "Model", "ModelDraft", "Ngram", "Node", "Options", "Ort", "Request", "Result", "Session",
+    "Staged", "StaticNgram", "Table", "TableHeads", "Wrapped", "controls", "device", "distribution", "engine_library",
     "gpu", "kernels", "library",
 ]

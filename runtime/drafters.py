@@ -81,6 +81,30 @@ class HeadDraft:
 
 
 @dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """A small draft speeds up a middle model; all that it emits goes to the target with the middle model's own q."""
+
+    middle: Any                                # Table, Ort or Backend: the engine that drafts for the target
+    small: Any                                 # Ngram, StaticNgram, ModelDraft, or Staged of them
+    n_ids: int                                 # ids that may be sampled, as the target's
+    k: int = 4                                 # tokens that the small draft proposes at a time
+
+    def native(self, library: Library) -> Native:
+        """specc_hierarchy_drafter, which takes both over."""
+        (middle, keep), (small, kept) = self.middle.native(library), self.small.native(library)
+        out, options = ffi.new("specc_drafter *"), ffi.new("specc_hierarchy_options *")
+        options.middle, options.small, options.n_ids, options.k = middle, small, self.n_ids, self.k
+        try:
+            library.check(library.c.specc_hierarchy_drafter(options, out))
+        except SpeccError:
+            for part in (middle, small):
+                if part.release != ffi.NULL:
+                    part.release(part.self)
+            raise
+        return out, [middle, keep, small, kept]
+
+
+@dataclass(frozen=True, eq=False)
 class Staged:
     """A chain of drafters: at each depth the first one that answers proposes the node."""
 

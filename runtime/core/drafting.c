@@ -8,7 +8,7 @@ int draft_chain(draft_next next, void *state, const specc_draft_context *c, spec
   return code;
 }
 
-static void append(int32_t depth, int32_t token, const double *q, const specc_draft_map *map, specc_proposal *out) {
+void draft_append(int32_t depth, int32_t token, const double *q, const specc_draft_map *map, specc_proposal *out) {
   out->parent[depth] = depth - 1;
   out->token[depth] = token;
   out->q[depth] = q;
@@ -18,7 +18,7 @@ static void append(int32_t depth, int32_t token, const double *q, const specc_dr
 
 int draft_one_hot(const specc_draft_context *c, int32_t depth, int32_t token, specc_proposal *out) {
   int code = specc_draft_put(c->sampler, depth, token);
-  if (!code) append(depth, token, NULL, NULL, out);
+  if (!code) draft_append(depth, token, NULL, NULL, out);
   return code;
 }
 
@@ -33,7 +33,7 @@ int draft_sampled(const specc_draft_context *c, int32_t depth, const float *logi
   code = specc_draft_pick(c->sampler, map, depth, q, &token);
   if (!code) code = draft_report(c->sampler, logits, n_logits, map, depth, q);
   if (code || (SPECC_FAULT(drop_low_q) && q[map ? map->column[token] : token] < 0.3)) return code;
-  append(depth, token, q, map, out);
+  draft_append(depth, token, q, map, out);
   return SPECC_OK;
 }
 

@@ -8,7 +8,9 @@ typedef int (*draft_next)(void *state, const specc_draft_context *c, int32_t dep
 
 /* Asks for node after node until k are there or none comes. */
 int draft_chain(draft_next next, void *state, const specc_draft_context *c, specc_proposal *out);
-/* Appends node `depth` with a one-hot q. */
+/* Appends node `depth` with the very q that it was drawn from, NULL for one-hot. */
+void draft_append(int32_t depth, int32_t token, const double *q, const specc_draft_map *map, specc_proposal *out);
+/* Puts and appends node `depth` with a one-hot q. */
 int draft_one_hot(const specc_draft_context *c, int32_t depth, int32_t token, specc_proposal *out);
 /* Appends node `depth`, drawn from a row of logits, unless q's largest probability is below `stop` or the node does not pay. */
 int draft_sampled(const specc_draft_context *c, int32_t depth, const float *logits, int32_t n_logits, const specc_draft_map *map,

@@ -21,7 +21,7 @@ int specc_version(void) { return SPECC_VERSION; }
 size_t specc_sizeof(const char *name) {
 #define SIZE(type) {#type, sizeof(type)}
   static const struct { const char *name; size_t size; } sizes[] = {
-    SIZE(specc_judging), SIZE(specc_draft_map), SIZE(specc_head_options), SIZE(specc_gpu), SIZE(specc_tensorrt_options),
+    SIZE(specc_judging), SIZE(specc_draft_map), SIZE(specc_head_options), SIZE(specc_hierarchy_options), SIZE(specc_gpu), SIZE(specc_tensorrt_options),
     SIZE(specc_options), SIZE(specc_request), SIZE(specc_io), SIZE(specc_backend), SIZE(specc_ort_options),
     SIZE(specc_draft_context), SIZE(specc_proposal), SIZE(specc_drafter), SIZE(specc_certificate),
     SIZE(specc_certify_options), SIZE(specc_open_options), SIZE(specc_model_parts), SIZE(specc_model_info),

@@ -106,7 +106,7 @@ int session_request(struct specc_session *s, const specc_request *r, const int32
   s->request.options.bias_ids = s->bias_ids;
   s->request.options.bias_values = s->bias_values;
   s->request.stop = NULL;
-  s->noise = (noise){r->seeded ? r->seed : fresh_seed(), r->sample};
+  s->noise = (noise){r->seeded ? r->seed : fresh_seed(), r->sample, 0};
   text_begin(&s->text, r, m->strip_leading_space);
   memset(&s->stats, 0, sizeof s->stats);
   s->stats.reasons = reasons_off(m, r);

@@ -28,7 +28,7 @@ double noise_uniform(noise n, int32_t position, enum purpose purpose) {
   static _Atomic uint32_t shared;
   if (SPECC_FAULT(shared_random)) index = atomic_fetch_add(&shared, 1);
 #endif
-  return uniform_at(n.seed, n.sample, position, purpose, index);
+  return uniform_at(n.seed, n.sample, position, purpose + 16 * n.stage, index);
 }
 
 int32_t draw_inverse(const double *weight, int32_t n, double u, double *block) {

@@ -6,7 +6,8 @@
 /* What a draw is for. A number is used once per (seed, position, purpose, index, sample). */
 enum purpose { PURPOSE_TARGET = 0, PURPOSE_ACCEPT = 1, PURPOSE_DRAFT = 2, PURPOSE_RACE = 3 };
 
-typedef struct noise { uint64_t seed; uint32_t sample; } noise;
+/* stage 0: the target's judgement and every drafter's draws; 1: what a middle model judges (draft_hierarchy.c). */
+typedef struct noise { uint64_t seed; uint32_t sample, stage; } noise;
 
 double noise_uniform(noise n, int32_t position, enum purpose purpose);   /* [0, 1), 53 bits */
 

@@ -336,6 +336,16 @@ SPECC_API int specc_medusa_drafter(const specc_head_options *options, specc_draf
 /* A chain of 1 to 8 drafters, asked in order at each depth; the first that answers proposes the node. Copies and frees them. */
 SPECC_API int specc_staged_drafter(const specc_drafter *stages, int32_t n_stages, specc_drafter *drafter);
 
+typedef struct specc_hierarchy_options {
+  const specc_backend *middle;     /* the model that drafts for the target; copied, freed with the drafter */
+  const specc_drafter *small;      /* drafts for the middle model: lookup, a table, a model, or a chain of them; copied, freed likewise */
+  int32_t n_ids;                   /* ids that may be sampled, as the target's */
+  int32_t k;                       /* 1 to 15: tokens that the small draft proposes to the middle model at a time */
+} specc_hierarchy_options;
+/* A small draft speeds up a middle model; all that the middle model emits goes to the target with the middle model's own q
+ * (why this is exact: core/draft_hierarchy.c). It cannot be a stage of a chain. */
+SPECC_API int specc_hierarchy_drafter(const specc_hierarchy_options *options, specc_drafter *drafter);
+
 /* ------------------------------------------------------------------ certificates
  * Reasons why speculation is off, as bits. */
 #define SPECC_R_REQUESTED 1

@@ -81,7 +81,7 @@ static int reference(workspace *w, const round_case *c, int32_t n_logits, int32_
   memcpy(history, j->history, (size_t)j->n_history * sizeof *history);
   for (int32_t k = 0; k < i; k++) history[j->n_history + k] = j->proposed[k];
   row r = { c->logits + i * n_logits, n_logits, j->n_ids, history, j->n_history + i, j->n_prompt, j->banned, i < j->banned_rows ? j->n_banned : 0, NULL };
-  noise z = { j->seed, j->sample };
+  noise z = { j->seed, j->sample, 0 };
   int code = distribution(w, j->options, &r, p);
   if (code) return -code;
   int32_t x = i < j->n_proposed ? j->proposed[i] : -1;
