@@ -227,3 +227,38 @@ def test_recipes_that_are_refused(place: Path, draft: dict[str, Any], words: str
     """Chains within chains, two engines, a head without its file, and R61's tree."""
     with pytest.raises(SpeccError, match=words):
         build(write_recipe(place, draft), out=place / "never")
+
+
+HIERARCHY = {"kind": "model", "checkpoint": "middle", "draft": {"kind": "staged", "stages": STAGED["stages"][:2]}}
+
+
+def test_hierarchy_from_recipe_to_text(place: Path) -> None:
+    """A draft model with a draft of its own: the text stays, and its nodes come from fewer of its calls than nodes."""
+    tiny.tiny_folder(place / "middle")
+    bundle = build(write_recipe(place, HIERARCHY), out=place / "hierarchy").bundle
+    part = bundle.manifest["draft"]
+    assert (part["kind"], part["engine"], part["draft"]["kind"]) == ("hierarchy", "draft", "staged")
+    assert bundle.manifest["plan"]["draft"] == "hierarchy"
+    with speculating(bundle.folder) as model, model.session() as session:
+        prompt = [1, 2, 3, 4] * 6
+        for rule, temperature in (("coupled", 1.0), ("rejection", 0.0)):
+            options: dict[str, Any] = {"rule": rule, "temperature": temperature, "seed": 5, "ignore_eos": True}
+            texts = [session.run(prompt, speculation=on, max_new_tokens=40, **options) for on in (False, True)]
+            assert texts[0].tokens == texts[1].tokens
+            assert texts[1].stats["accepted"] == texts[1].stats["proposed"] > 0  # the middle model is the target
+            assert texts[1].stats["draft_calls"] < texts[1].stats["proposed"] + texts[1].stats["rounds"]
+
+
+@pytest.mark.parametrize(
+    ("draft", "words"),
+    [
+        (HIERARCHY | {"draft": {"kind": "feature", "head": "feature.safetensors"}}, "own draft is feature"),
+        (HIERARCHY | {"draft": {"kind": "none"}}, "allowed are ngram, table and staged of both"),
+        ({"kind": "staged", "stages": [{"kind": "ngram"}, HIERARCHY]}, "stands alone, not in a chain"),
+        (HIERARCHY | {"draft": {"kind": "table", "file": "feature.safetensors"}}, "no n-gram table"),
+    ],
+)
+def test_hierarchies_that_are_refused(place: Path, draft: dict[str, Any], words: str) -> None:
+    """Engines within, nothing within, a hierarchy within a chain, a wrong table within."""
+    with pytest.raises(SpeccError, match=words):
+        build(write_recipe(place, draft), out=place / "never")

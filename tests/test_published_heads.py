@@ -274,6 +274,6 @@ def test_pickles_run_no_code(place: Path) -> None:
     (place / "harmful").mkdir()
     (place / "harmful" / "config.json").write_text(json.dumps(MEDUSA))
     torch.save({"0.0.linear.weight": Harmful(place / "made")}, place / "harmful" / "medusa_lm_head.pt")
-    with pytest.raises(InputError, match="only plain tensors are read, since anything else .* could run code"):
+    with pytest.raises(InputError, match="only plain tensors are read, since anything else could run code"):
         plan_recipe(load_recipe(recipe(place, "medusa", "harmful")), None)
     assert not (place / "made").exists()

@@ -366,6 +366,21 @@ static int open_head(const bundle *b, const json *draft, bool feature, specc_dra
 
 static int open_kind(const bundle *b, const json *draft, specc_drafter *drafter);
 
+static int open_hierarchy(const bundle *b, const json *draft, specc_drafter *drafter) {
+  specc_backend middle = { 0 };
+  specc_drafter small = { 0 };
+  specc_hierarchy_options o = { .middle = &middle, .small = &small, .n_ids = b->n_ids };
+  const json *inner;
+  int code = need_object(b, draft, "draft", "draft", &inner);
+  if (!code) code = need_int(b, draft, "draft", "k", 1, SPECC_MAX_K - 1, &o.k);
+  if (!code) code = open_kind(b, inner, &small);
+  if (!code) code = open_engine(b, "draft", &middle);
+  if (!code) code = specc_hierarchy_drafter(&o, drafter);
+  if (code && middle.release) middle.release(middle.self);
+  if (code && small.release) small.release(small.self);
+  return code;
+}
+
 static int open_staged(const bundle *b, const json *draft, specc_drafter *drafter) {
   const json *list = json_array(draft, "stages");
   specc_drafter stages[8];
@@ -396,10 +411,11 @@ static int open_kind(const bundle *b, const json *draft, specc_drafter *drafter)
   if (code || !strcmp(kind, "none")) return code;
   if (!strcmp(kind, "feature") || !strcmp(kind, "medusa")) return open_head(b, draft, !strcmp(kind, "feature"), drafter);
   if (!strcmp(kind, "staged")) return open_staged(b, draft, drafter);
+  if (!strcmp(kind, "hierarchy")) return open_hierarchy(b, draft, drafter);
   if (!strcmp(kind, "ngram")) return open_ngram(b, draft, drafter);
   if (!strcmp(kind, "table")) return open_table(b, draft, drafter);
   if (!strcmp(kind, "model") || !strcmp(kind, "early-exit")) return open_draft_engine(b, drafter);
-  return bad_value(b, "draft", "kind", "ngram, table, feature, medusa, staged, model, early-exit or none");
+  return bad_value(b, "draft", "kind", "ngram, table, feature, medusa, staged, model, hierarchy, early-exit or none");
 }
 
 /* ------------------------------------------------------------------ the model */

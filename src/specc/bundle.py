@@ -22,6 +22,8 @@ FORMAT = 1
 MANIFEST, CERTIFICATES = "manifest.json", "certificates"
 NO_DIGEST = "0" * 64
 CHUNK = 1 << 20
+MOST_INNER = 15
+"""Tokens that a small draft proposes to a middle model at a time, as specc.h has it."""
 NUMBER, OR_NONE = (int, float), type(None)
 FILE_PARTS = {"path": (str,), "bytes": (int,), "sha256": (str,)}
 FINDING_PARTS = {"node": (str,), "op": (str,), "why": (str,)}
@@ -199,7 +201,7 @@ def plan_part(plan: Plan) -> dict[str, Any]:
         "context": plan.context,
         "chunk": plan.chunk,
         "schemes": {"layers": plan.target.scheme.layers, "head": plan.target.scheme.head},
-        "draft": plan.recipe.draft.kind,
+        "draft": "hierarchy" if plan.recipe.draft.small else plan.recipe.draft.kind,
         "dialect": plan.target.dialect,
         "hardware": plan.hardware.name,
         "threads": plan.threads,
@@ -237,7 +239,11 @@ def engine_hash(files: Sequence[File]) -> str:
 
 def draft_part(plan: Plan) -> dict[str, Any]:
     """The drafter and its parameters."""
-    draft = plan.recipe.draft
+    return stages_part(plan.recipe.draft, plan)
+
+
+def stages_part(draft: Draft, plan: Plan) -> dict[str, Any]:
+    """A drafter, or a chain of them."""
     if draft.stages:
         return {"kind": draft.kind, "stages": [stage_part(stage, plan) for stage in draft.stages]}
     return stage_part(draft, plan)
@@ -253,6 +259,9 @@ def stage_part(draft: Draft, plan: Plan) -> dict[str, Any]:
     elif draft.head is not None:
         ids = {"ids": "draft_ids.bin"} if plan.head is not None and plan.head.ids is not None else {}
         part |= {"engine": "draft", "stop": draft.stop, **ids}
+    elif draft.small is not None:
+        k = min(plan.k, MOST_INNER)
+        part = {"kind": "hierarchy", "engine": "draft", "k": k, "draft": stages_part(draft.small, plan)}
     return part
 
 

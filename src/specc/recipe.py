@@ -70,11 +70,13 @@ class Draft:
     """A head proposes no token where its largest probability is smaller."""
     stages: tuple[Draft, ...] = ()
     """Of a draft of kind staged, in the order in which they are asked."""
+    small: Draft | None = None
+    """What drafts for a draft model: then that is the middle one of a hierarchy."""
 
     @property
     def parts(self) -> tuple[Draft, ...]:
-        """The stages, or the draft alone."""
-        return self.stages or (self,)
+        """The stages, or the draft alone and what drafts for it."""
+        return (*(self.stages or (self,)), *(() if self.small is None else self.small.parts))
 
     @property
     def graph(self) -> Draft | None:
@@ -216,7 +218,7 @@ def read_source(table: Table) -> Source:
 
 DRAFT_KEYS = {
     "ngram": ("min_match", "max_match"),
-    "model": ("checkpoint", "revision", "scheme"),
+    "model": ("checkpoint", "revision", "scheme", "draft"),
     "early-exit": ("layers",),
     "none": (),
     "table": ("file", "min_count"),
@@ -246,13 +248,26 @@ def read_draft(table: Table) -> Draft:
         min_count=table.integer("min_count", 2, 1, 65535),
         head=table.text("head", None) if kind in HEAD_KINDS else None,
         stop=table.number("stop", 0.0, 0.0, 0.99),
+        small=read_small(table) if "draft" in table else None,
     )
+
+
+def read_small(table: Table) -> Draft:
+    """What drafts for a draft model: without an engine, since a bundle has one draft engine."""
+    small = read_draft(table.table("draft"))
+    kinds = [part.kind for part in small.parts]
+    if {"none", *ENGINE_KINDS} & set(kinds):
+        found = f"the draft model's own draft is {', '.join(kinds)}"
+        raise table.error("draft", found, "allowed are ngram, table and staged of both")
+    return small
 
 
 def read_stages(table: Table) -> tuple[Draft, ...]:
     """A chain of drafters; one engine and one table at most, and no chain within."""
     stages = tuple(map(read_draft, table.tables("stages")))
     kinds = [stage.kind for stage in stages]
+    if any(stage.small for stage in stages):
+        raise table.error("stages", "a stage has a draft of its own", "such a draft model stands alone, not in a chain")
     if len(stages) > MOST_STAGES or {"staged", "none"} & set(kinds):
         found = f"stages are {', '.join(kinds)}"
         raise table.error("stages", found, f"allowed are 1 to {MOST_STAGES} drafters, none of them 'staged' or 'none'")
