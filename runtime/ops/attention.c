@@ -78,7 +78,8 @@ typedef struct tile {
   float *part[QUERIES], (*weight)[SPAN];
 } tile;
 
-enum { CHUNK = 24, STEP = 32 };        /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile */
+enum { CHUNK = 24, STEP = 32, STEP_FEW = 8 };   /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile,
+                                                 fewer where memory is what a step waits for */
 
 static int least(int a, int b) { return a < b ? a : b; }
 static int most(int a, int b) { return a > b ? a : b; }
@@ -158,25 +159,25 @@ static const float *next_keys(const job *j, size_t at, int *slots) {
 static void span_chunk(const job *j, size_t at, size_t first, int queries, int span) {
   size_t d = (size_t)j->t->head_dim, kv = at / (size_t)j->spans, cache = kv * (size_t)j->t->capacity * d;
   const float *keys = j->k + cache, *values = j->v + cache;
-  int slots;
+  int slots, each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, step = tiles > 2 ? STEP : STEP_FEW;
+  int end = least(span + SPAN, j->past[kv / (size_t)j->t->kv_heads] + j->rows);
   const float *next = next_keys(j, at, &slots);
-  int each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, end = least(span + SPAN, j->past[kv / (size_t)j->t->kv_heads] + j->rows);
   float weight[CHUNK][SPAN];
   tile t[(CHUNK + 2) / 3];
   for (int i = 0; i < tiles; i++) {
     t[i].weight = weight + i * each;
     fill_tile(j, &t[i], at, first + (size_t)(i * each), least(each, queries - i * each), span);
   }
-  for (int s = span; s < end; s += STEP)
+  for (int s = span; s < end; s += step)
     for (int i = 0; i < tiles; i++) {
-      if (!first) ask(values + (size_t)s * d, (size_t)least(end - s, STEP) * d, i, tiles);
-      score_tile(j, &t[i], keys, span, s, least(end, s + STEP));
+      if (!first) ask(values + (size_t)s * d, (size_t)least(end - s, step) * d, i, tiles);
+      score_tile(j, &t[i], keys, span, s, least(end, s + step));
     }
   for (int i = 0; i < tiles; i++) weigh_tile(j, &t[i], (int)kv / j->t->kv_heads, first + (size_t)(i * each), span);
-  for (int s = span; s < end; s += STEP)
+  for (int s = span; s < end; s += step)
     for (int i = 0; i < tiles; i++) {
-      if (!first && slots > s - span) ask(next + (size_t)(s - span) * d, (size_t)least(slots - (s - span), STEP) * d, i, tiles);
-      blend_tile(j, &t[i], values, span, s, least(end, s + STEP));
+      if (!first && slots > s - span) ask(next + (size_t)(s - span) * d, (size_t)least(slots - (s - span), step) * d, i, tiles);
+      blend_tile(j, &t[i], values, span, s, least(end, s + step));
     }
 }
 
