@@ -200,6 +200,7 @@ class Node:
 
     token: int
     q: npt.NDArray[np.float64] | None = None   # [n_ids], the very array that DraftContext.draw returned
+    parent: int | None = None                  # node before it, -1 the current token; None: the one before in the list
 
 
 class DraftContext:
@@ -333,7 +334,7 @@ class _DrafterCalls(_Calls):
         self.kept[int(ffi.cast("intptr_t", pointer))] = [node.q for node in nodes]
         out.n, out.calls = len(nodes), 0
         for i, node in enumerate(nodes[:16]):
-            out.parent[i], out.token[i] = i - 1, node.token
+            out.parent[i], out.token[i] = i - 1 if node.parent is None else node.parent, node.token
             out.q[i] = ffi.NULL if node.q is None else ffi.cast("double *", node.q.ctypes.data)
 
     def close(self, pointer: Any) -> None:

@@ -21,9 +21,13 @@ int specc_error(int code, const char *format, ...) __attribute__((format(printf,
   X(extra_token)           /* one more token after full acceptance, from the last row again */ \
   X(q_other_options)       /* the draft's q is built without filters, its draw with them (R02) */ \
   X(q_temperature)         /* the draft's q is of another temperature than its draw */ \
+  X(q_of_argmax)           /* the draft's most probable token goes out with a soft q (R02) */ \
   X(drop_low_q)            /* a drawn token of low q is not sent (once drawn, judged) */ \
   X(middle_accepted_only)  /* a middle model sends what it accepted, not what it put in place of the rest */ \
   X(middle_same_random)    /* a middle model judges with the numbers that the target judges with */ \
+  X(tree_unchecked)        /* a proposed tree is taken for a chain (R61) */ \
+  X(map_unchecked)         /* a draft's map to the target's ids is taken as it comes (R62) */ \
+  X(always_proposes)       /* no proposal is weighed and nothing ever pauses (R58) */ \
   X(k_from_discarded)      /* the next K looks at what was dropped */ \
   X(penalty_half)          /* penalties see committed tokens only, not the round's own (R09) */ \
   X(eos_last_only)         /* end tokens are looked for in the last slot of a round only (R03) */ \

@@ -31,7 +31,7 @@ static double own_q(const specc_session *s, const specc_proposal *d, int32_t i) 
 static int check_proposal(const specc_session *s, const specc_proposal *d, int32_t k) {
   if (d->n < 0 || d->n > k) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed %d tokens where at most %d were asked for", s->model->drafter.name, d->n, k);
   for (int32_t i = 0; i < d->n; i++) {
-    if (d->parent[i] != i - 1) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed a tree (node %d has parent %d); only chains have a rule with a proof yet", s->model->drafter.name, i, d->parent[i]);
+    if (d->parent[i] != i - 1 && !SPECC_FAULT(tree_unchecked)) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed a tree (node %d has parent %d); only chains have a rule with a proof yet", s->model->drafter.name, i, d->parent[i]);
     if (d->token[i] < 0 || d->token[i] >= s->model->n_ids) return specc_error(SPECC_E_DRAFT, "the drafter %s proposed id %d; ids are 0 to %d", s->model->drafter.name, d->token[i], s->model->n_ids - 1);
     if (d->q[i] && !(own_q(s, d, i) > 0 && own_q(s, d, i) <= 1.0000001)) return specc_error(SPECC_E_DRAFT, "the drafter %s gives its own token %d the probability %g", s->model->drafter.name, d->token[i], own_q(s, d, i));
   }
