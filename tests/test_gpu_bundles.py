@@ -8,13 +8,14 @@ import platform
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from specc.bundle import manifest_text
 from specc.errors import RuntimeFault, SpeccError
-from specc.inspection import doctor, nothing_here
+from specc.inspection import doctor, gate, nothing_here
 from specc.runtime import Model, gpu
 from specc.runtime.nvidia import tensorrt_headers, tensorrt_version
 from specc.why import why
@@ -99,6 +100,20 @@ def test_no_driver(opened: Callable[..., str]) -> None:
     providers = [{"backend": "ort", "provider": provider} for provider in (CUDA, plugin)]
     for keys in ({}, {"backend": "tensorrt-rtx"}, *providers):
         assert "there is no NVIDIA driver here: libcuda.so.1" in opened(**keys)
+
+
+@no_gpu
+def test_the_gate_opens_the_engine_before_it_judges_laws(
+    opened: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that cannot run the engine is told within a second, not after minutes."""
+    opened()
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    monkeypatch.setattr("specc.inspection.verify", lambda _: SimpleNamespace(manifest=manifest))
+    monkeypatch.setattr("specc.inspection.read", lambda folder: folder)
+    monkeypatch.setattr("specc.gate.judge.judge", lambda *_, **__: pytest.fail("laws first"))
+    with pytest.raises(RuntimeFault, match="no NVIDIA driver"):
+        gate(tmp_path, None, 0, 0, None, lambda *_: True)
 
 
 def test_doctor_names_everything_for_a_gpu() -> None:

@@ -54,11 +54,17 @@ def nothing_here(manifest: Mapping[str, Any], error: SpeccError) -> dict[str, An
     """What stands for the certificate of a GPU's bundle that does not open here; any other error is raised again."""
     from specc.runtime import Certificate
 
-    engine, plan = manifest["engines"]["target"], manifest["plan"]
-    if engine["backend"] == "ort" and "provider" not in engine:
+    plan = manifest["plan"]
+    if not is_for_gpu(manifest):
         raise error
     nothing = Certificate("none", 0, (), (), plan["threads"], 0, (), evidence=str(error))
     return {**nothing.as_dict(), "device": plan["hardware"], "notes": []}
+
+
+def is_for_gpu(manifest: Mapping[str, Any]) -> bool:
+    """Whether a GPU runs the target's engine."""
+    engine = manifest["engines"]["target"]
+    return engine["backend"] != "ort" or "provider" in engine
 
 
 def certificate_notes(model: Any, folders: Sequence[Path]) -> list[dict[str, str]]:
@@ -74,8 +80,11 @@ def gate(
 ) -> dict[str, Any]:  # fmt: skip
     """The JSON of `specc gate`: all judges, a certificate for each thread count, reports beside them or in `report`."""
     from specc.gate.judge import judge
+    from specc.runtime import Model
 
-    verify(read(folder))
+    manifest = verify(read(folder)).manifest
+    if is_for_gpu(manifest):
+        Model.open(folder, trust=True).close()  # an engine that does not fit this device says so before minutes of laws
     return judge(folder, trials=trials, seed=seed, threads=threads, certificates=certificates, report=report,
                  progress=progress)  # fmt: skip
 

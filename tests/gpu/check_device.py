@@ -2,23 +2,27 @@
 
     python tests/gpu/check_device.py [--bundle FOLDER ...] [--out FOLDER] [--budget SECONDS] [--dry-run]
 
-Needs a C compiler and cmake. Takes what it finds of nvcc (SPECC_NVCC or PATH), TensorRT's headers (TENSORRT_INCLUDE),
-CUDA's headers (CUDA_INCLUDE) and bundles made elsewhere (--bundle, one or several; graphs are finalized here). Each
-step says passed, failed, or skipped with its reason; `report.json` and logs lie under --out. Exit 0: no step failed;
-1: one did; 3: nothing of a GPU could be tried. --dry-run only says which step could run.
+Runs from a checkout: nothing of specc needs to be installed, and neither torch nor a network is needed. Needs a C
+compiler, cmake, make or ninja, and the packages of PACKAGES. Takes what it finds of nvcc (SPECC_NVCC or PATH),
+TensorRT's headers (TENSORRT_INCLUDE), CUDA's headers (CUDA_INCLUDE) and bundles made elsewhere (--bundle, one or
+several; graphs are finalized here). Each step says passed, failed, or skipped with its reason; `report.json` and logs
+lie under --out. Exit 0: no step failed; 1: one did; 3: nothing of a GPU could be tried. --dry-run only says which step
+could run.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +30,13 @@ ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 480
 LEAST = 10
 """Seconds without which no step is begun."""
+PACKAGES = {
+    "cffi": "cffi", "click": "click", "jinja2": "jinja2", "numpy": "numpy", "onnxruntime": "onnxruntime",
+    "rich": "rich", "tokenizers": "tokenizers", "yaml": "PyYAML",
+}  # fmt: skip
+"""What the command line imports, and under which name pip has it."""
+FOLDERS = {"exporter": "exporter", "calib": "calib", "targets": "targets", "recipes": "recipes", "runtime": "runtime"}
+"""Where the parts of the package lie in a checkout."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,26 @@ def has_driver() -> bool:
     return True
 
 
+def no_driver() -> str:
+    """Why no step on the GPU can run; "" where one can."""
+    if has_driver():
+        return ""
+    here = shutil.which("nvidia-smi") is not None
+    hint = "; nvidia-smi is here, so add the folder of libcuda.so.1 to LD_LIBRARY_PATH" if here else ""
+    return f"no NVIDIA driver (libcuda.so.1){hint}"
+
+
+def missing(names: dict[str, str]) -> str:
+    """Packages that this Python lacks, as pip's arguments; "" for none."""
+    return " ".join(wheel for name, wheel in names.items() if importlib.util.find_spec(name) is None)
+
+
+def lacking_packages(names: dict[str, str]) -> str:
+    """The reason, in words."""
+    gone = missing(names)
+    return f"{sys.executable} lacks packages: pip install {gone}" if gone else ""
+
+
 def nvcc() -> str | None:
     """A CUDA compiler."""
     return os.environ.get("SPECC_NVCC") or shutil.which("nvcc") or existing("/usr/local/cuda/bin/nvcc")
@@ -90,50 +121,118 @@ def first(*reasons: tuple[bool, str]) -> str:
 
 def make_steps(bundles: Sequence[Path], out: Path) -> list[Step]:
     """Everything that could be tried here, in order; those that lack something say what."""
-    build, driver, compiler = out / "build", has_driver(), nvcc()
-    machine = f"/usr/include/{os.uname().machine}-linux-gnu"
-    tensorrt = headers("TENSORRT_INCLUDE", "NvInferRuntime.h", ["/usr/include", machine])
-    cuda = headers("CUDA_INCLUDE", "cuda_runtime_api.h", ["/usr/local/cuda/include"])
-    tools = first((shutil.which("cmake") is None, "no cmake"), (shutil.which("cc") is None, "no C compiler"))
-    gpu = first((bool(tools), tools), (not driver, "no NVIDIA driver (libcuda.so.1)"))
+    build, compiler = out / "build", nvcc()
+    tensorrt, cuda = find_headers()
+    tools, driver, python = lacking_tools(tensorrt is not None), no_driver(), lacking_packages(PACKAGES)
+    gpu = first((bool(tools), tools), (bool(driver), driver))
+    line = first((bool(gpu), gpu), (bool(python), python))
+    backend = first((bool(python), python), (bool(tools), tools), *lacking_headers(tensorrt, cuda))
     configure = ["cmake", "-S", str(ROOT / "runtime"), "-B", str(build), "-DSPECC_TESTS=ON"]
     configure += [f"-DSPECC_NVCC={compiler}"] if compiler else []
     configure += [f"-DTENSORRT_INCLUDE={tensorrt}", f"-DCUDA_INCLUDE={cuda}"] if tensorrt and cuda else []
-    own = {"SPECC_LIBRARY": str(build / "libspecc.so")}
+    make = ["cmake", "--build", str(build), "--parallel", "8", "--target", *TARGETS]
+    make += ["specc_judge"] if compiler else []
+    make += ["stub_tensorrt"] if tensorrt and cuda else []
+    own = environment(out)
     kernels = [str(build / "tests" / "test_gpu_judge"), str(build / "specc_judge.fatbin")]
+    judge = first((bool(gpu), gpu), (compiler is None, "no nvcc: set SPECC_NVCC to its path"))
     steps = [
-        Step("build", tools, [configure, ["cmake", "--build", str(build), "--parallel", "8"]], 180, gpu=False),
-        Step("doctor", gpu, [specc("doctor")], 60, own),
+        Step("build", tools, [configure, make], 240, gpu=False),
+        Step("row kernels", judge, [[*kernels, "49152", "40"], [*kernels, "151936", "10"]], 60),
         Step("C tests", tools, [["ctest", "--test-dir", str(build), "-R", "gpu|judge|tensorrt"]], 60, gpu=False),
-        Step("row kernels", first((bool(gpu), gpu), (compiler is None, "no nvcc (SPECC_NVCC)")),
-             [[*kernels, "49152", "40"], [*kernels, "151936", "10"]], 60),
-    ]  # fmt: skip
+        Step("TensorRT backend", backend, [[sys.executable, "-c", HEADERS]], 30, own, gpu=False),
+        Step("doctor", line, [specc("doctor")], 60, own),
+    ]
     for bundle in bundles:
-        steps += bundle_steps(bundle, out, gpu, own)
-    return steps or [Step("bundles", "none was named (--bundle)", [], 0)]
+        steps += bundle_steps(bundle, out, line, own)
+    tests = first((bool(line), line), (missing({"pytest": "pytest"}) != "", "no pytest: pip install pytest"))
+    named = os.pathsep.join(str(out / bundle.name) for bundle in bundles)
+    own = {**own, "SPECC_GPU_BUNDLES": named, "SPECC_KERNELS": str(build) if compiler else ""}
+    suite = [sys.executable, "-m", "pytest", "-q", "-rs", "-m", "gpu", str(ROOT / "tests" / "gpu" / "test_device.py")]
+    return [*steps, Step("gpu tests", tests, [suite], 120, own)]
 
 
-def bundle_steps(bundle: Path, out: Path, gpu: str, own: dict[str, str]) -> list[Step]:
+TARGETS = ("specc", "specc_controls", "test_judge", "test_gpu", "test_gpu_judge", "test_tensorrt", "stub_cuda",
+           "stub_version")  # fmt: skip
+"""Of the build, what this script runs."""
+HEADERS = "from specc.runtime.nvidia import tensorrt_headers; print('compiled with the headers of', tensorrt_headers())"
+
+
+def find_headers() -> tuple[str | None, str | None]:
+    """Folders of TensorRT's and of CUDA's headers."""
+    machine = f"/usr/include/{os.uname().machine}-linux-gnu"
+    tensorrt = headers("TENSORRT_INCLUDE", "NvInferRuntime.h", ["/usr/include", machine])
+    return tensorrt, headers("CUDA_INCLUDE", "cuda_runtime_api.h", ["/usr/local/cuda/include", "/usr/include"])
+
+
+def lacking_headers(tensorrt: str | None, cuda: str | None) -> list[tuple[bool, str]]:
+    """Why the backend would not be compiled."""
+    no_tensorrt = "no NvInferRuntime.h: set TENSORRT_INCLUDE to the folder of TensorRT's headers"
+    no_cuda = "no cuda_runtime_api.h: set CUDA_INCLUDE to the folder of CUDA's headers"
+    return [(tensorrt is None, no_tensorrt), (cuda is None, no_cuda)]
+
+
+def lacking_tools(needs_cxx: bool) -> str:
+    """What compiling lacks."""
+    names = {"cmake": "cmake", "ctest": "cmake", "cc": "a C compiler"}
+    names |= {"c++": "a C++ compiler"} if needs_cxx else {}
+    gone = [what for name, what in names.items() if shutil.which(name) is None]
+    maker = shutil.which("make") or shutil.which("ninja")
+    gone += [] if maker else ["make or ninja"]
+    return f"no {' and no '.join(dict.fromkeys(gone))}: install {'them' if len(gone) > 1 else 'it'}" if gone else ""
+
+
+def environment(out: Path) -> dict[str, str]:
+    """Variables under which this checkout is the package `specc`, with the library that is built here."""
+    path = [str(out / "package"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"SPECC_LIBRARY": str(out / "build" / "libspecc.so"), "PYTHONPATH": os.pathsep.join(path),
+            "SPECC_CACHE": str(out / "cache"), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+
+
+def link_package(out: Path) -> None:
+    """`out/package/specc`: links to the parts of the package, as an install would lay them."""
+    place = out / "package" / "specc"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for source in (ROOT / "src" / "specc").iterdir():
+        (place / source.name).symlink_to(source)
+    for name, folder in FOLDERS.items():
+        (place / name).symlink_to(ROOT / folder)
+
+
+def target_of(bundle: Path) -> dict[str, object] | str:
+    """The target's entry in a bundle's manifest, or what is wrong with the folder."""
+    try:
+        found = json.loads((bundle / "manifest.json").read_text())["engines"]["target"]
+    except OSError:
+        return f"{bundle} holds no manifest.json: name a bundle's folder"
+    except (ValueError, KeyError, TypeError):
+        return f"{bundle}/manifest.json is damaged: copy the bundle again"
+    return found if isinstance(found, dict) else f"{bundle}/manifest.json is damaged: copy the bundle again"
+
+
+def bundle_steps(bundle: Path, out: Path, line: str, own: dict[str, str]) -> list[Step]:
     """Finalize where graphs are, gate, one generation, bench; on a copy, since bundles may be read-only."""
-    manifest = bundle / "manifest.json"
-    gone = first((bool(gpu), gpu), (not manifest.is_file(), f"{bundle} holds no manifest.json"))
-    engine = json.loads(manifest.read_text())["engines"]["target"] if manifest.is_file() else {}
-    copy, graphs = out / bundle.name, bool(engine.get("finalize"))
+    engine = target_of(bundle)
+    wrong = engine if isinstance(engine, str) else ""
+    entry: dict[str, object] = {} if isinstance(engine, str) else engine
+    gone = first((bool(wrong), wrong), (bool(line), line))
+    copy, graphs = out / bundle.name, bool(entry.get("finalize"))
     prompt = ["-p", "Count from one to twenty.", "--seed", "1", "--max-new-tokens", "64", "--stats"]
-    fresh = ["cp", "-rT", str(bundle), str(copy)]
-    names = [f"{bundle.name}: {what}" for what in ("copy", "finalize", "gate", "run", "bench")]
-    finalize = first((bool(gone), gone), (not graphs, "its engines are finished"))
+    fresh = [["rm", "-rf", str(copy)], ["cp", "-rT", str(bundle), str(copy)]]
+    onnx = lacking_packages({"onnx": "onnx"})
+    finalize = first((bool(gone), gone), (not graphs, "its engines are finished"), (bool(onnx), onnx))
     return [
-        Step(names[0], gone, [fresh], 60, own, gpu=False),
-        Step(names[1], finalize, [specc("finalize", str(copy))], 240, own),
-        Step(names[2], gone, [specc("gate", str(copy))], 240, own),
-        Step(names[3], gone, [specc("run", str(copy), *prompt)], 60, own),
-        Step(names[4], gone, [specc("bench", str(copy), "--json")], 120, own),
+        Step(f"{bundle.name}: copy", gone, fresh, 60, own, gpu=False),
+        Step(f"{bundle.name}: finalize", finalize, [specc("finalize", "--no-gate", str(copy))], 300, own),
+        Step(f"{bundle.name}: run", gone, [specc("run", str(copy), *prompt)], 60, own),
+        Step(f"{bundle.name}: gate", gone, [specc("gate", str(copy))], 240, own),
+        Step(f"{bundle.name}: bench", gone, [specc("bench", str(copy), "--quick")], 120, own),
     ]
 
 
 def specc(*arguments: str) -> list[str]:
-    """The command line of this source's package, or of the installed one."""
+    """The command line of this checkout's package."""
     return [sys.executable, "-m", "specc.cli", *arguments]
 
 
@@ -146,7 +245,7 @@ def attempt(step: Step, left: float, logs: Path) -> Result:
         return Result(step.name, "skipped", 0.0, step.lacks)
     limit = min(step.limit, left)
     if limit < LEAST:
-        return Result(step.name, "skipped", 0.0, f"{left:.0f} s are left of the budget")
+        return Result(step.name, "skipped", 0.0, f"{max(left, 0):.0f} s are left of the budget")
     began = time.monotonic()
     log = logs / f"{step.name.replace(' ', '-').replace(':', '').replace('/', '-')}.txt"
     with log.open("w") as file:
@@ -154,30 +253,48 @@ def attempt(step: Step, left: float, logs: Path) -> Result:
             code = run(command, limit - (time.monotonic() - began), step.environment, file)
             if code:
                 break
-    said = (log.read_text(errors="replace").strip().splitlines() or [""])[-1][:300]
     status = {0: "passed", 77: "skipped", None: "failed"}.get(code, "failed")
-    said = f"over {limit:.0f} s" if code is None else said
+    said = sentence(log.read_text(errors="replace"))
+    said = f"not done in {limit:.0f} s; it last said: {said}" if code is None else said
     return Result(step.name, status, round(time.monotonic() - began, 1), said)
 
 
+def sentence(text: str) -> str:
+    """The last line that says something: no frame of a table, no bracket."""
+    lines = (line.strip(" │┃|\t") for line in reversed(text.splitlines()) if not line.startswith("$ "))
+    return next((line for line in lines if any(map(str.isalpha, line))), "nothing said")[:300]
+
+
 def run(command: Sequence[str], limit: float, environment: dict[str, str], file: IO[str]) -> int | None:
-    """Exit status of a command, None past its limit; its output goes to the file."""
+    """Exit status of a command, None past its limit; its output goes to the file, and no child of it stays."""
+    file.write(f"$ {' '.join(command)}\n")
+    file.flush()
     try:
-        done = subprocess.run(
-            command, stdout=file, stderr=subprocess.STDOUT, timeout=max(limit, 1), env={**os.environ, **environment}
+        started = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
         )  # fmt: skip
+    except OSError as error:
+        file.write(f"{command[0]} does not start: {error}\n")
+        return 127
+    try:
+        return int(started.wait(timeout=max(limit, 1)))
     except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
         return None
-    return int(done.returncode)
 
 
 def check(steps: Sequence[Step], budget: float, logs: Path, tell: Callable[[Result], None]) -> list[Result]:
-    """All steps in order; a failed build ends it, since everything else needs it."""
-    began, results = time.monotonic(), list[Result]()
+    """All steps in order; after a failed build nothing is tried, after a failed step of a bundle nothing of it."""
+    began, results, failed = time.monotonic(), list[Result](), dict[str, str]()
     for step in steps:
+        before = failed.get(step.name.partition(":")[0]) if ":" in step.name else None
+        step = replace(step, lacks=f"{before} failed") if before and not step.lacks else step
         results.append(attempt(step, budget - (time.monotonic() - began), logs))
         tell(results[-1])
-        if step.name == "build" and results[-1].status == "failed":
+        if results[-1].status == "failed":
+            failed.setdefault(step.name.partition(":")[0], step.name)
+        if "build" in failed:
             break
     return results
 
@@ -208,9 +325,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{'lacks' if step.lacks else 'ready':6} {step.name}{': ' + step.lacks if step.lacks else ''}")
         return 0
     out.mkdir(parents=True, exist_ok=True)
-    results = check(steps, chosen.budget, out, show)
-    (out / "report.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    return verdict(steps, results)
+    link_package(out)
+    told: list[Result] = []
+
+    def tell(result: Result) -> None:
+        """On the screen and in the report, which is whole after every step."""
+        show(result)
+        told.append(result)
+        (out / "report.json").write_text(json.dumps([asdict(one) for one in told], indent=1) + "\n")
+
+    return verdict(steps, check(steps, chosen.budget, out, tell))
 
 
 if __name__ == "__main__":

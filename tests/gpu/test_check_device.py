@@ -27,15 +27,59 @@ def test_dry_run_says_what_each_step_lacks(
 ) -> None:
     """Nothing is run or written; without a driver every step on the GPU lacks it, and says so."""
     monkeypatch.setattr(script, "has_driver", lambda: False)
+    monkeypatch.setattr(script.shutil, "which", lambda name: f"/usr/bin/{name}")
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     (bundle / "manifest.json").write_text(json.dumps({"engines": {"target": {"finalize": True}}}))
     named = ["--bundle", str(bundle), "--bundle", str(tmp_path / "gone"), "--out", str(tmp_path / "out")]
     assert script.main(["--dry-run", *named]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 14 and not (tmp_path / "out").exists()
-    assert [line for line in lines if "row kernels" in line][0].endswith("no NVIDIA driver (libcuda.so.1)")
-    assert "lacks  bundle: gate: no NVIDIA driver (libcuda.so.1)" in lines
+    assert len(lines) == 16 and not (tmp_path / "out").exists()
+    hint = "no NVIDIA driver (libcuda.so.1); nvidia-smi is here, so add the folder of libcuda.so.1 to LD_LIBRARY_PATH"
+    assert f"lacks  row kernels: {hint}" in lines and f"lacks  bundle: gate: {hint}" in lines
+
+
+def test_everything_that_may_be_missing_is_a_sentence(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bare machine: tools, packages, a bundle that is none and one that is damaged."""
+    monkeypatch.setattr(script, "has_driver", lambda: True)
+    monkeypatch.setattr(script.shutil, "which", lambda name: None)
+    steps = {step.name: step.lacks for step in script.make_steps([], tmp_path / "out")}
+    assert steps["build"] == "no cmake and no a C compiler and no make or ninja: install them"
+    monkeypatch.setattr(script.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(script.importlib.util, "find_spec", lambda name: None)
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "manifest.json").write_text("{")
+    steps = {step.name: step.lacks for step in script.make_steps([tmp_path / "cut"], tmp_path / "out")}
+    gone = "cffi click jinja2 numpy onnxruntime rich tokenizers PyYAML"
+    assert steps["doctor"].endswith(f"lacks packages: pip install {gone}")
+    assert steps["cut: gate"].endswith("manifest.json is damaged: copy the bundle again")
+
+
+def test_the_checkout_is_the_package(script: ModuleType, tmp_path: Path) -> None:
+    """Nothing is installed: the command line of the links answers."""
+    script.link_package(tmp_path)
+    script.link_package(tmp_path)  # again, over the first
+    named = [sys.executable, "-c", "import specc.targets; print(specc.targets.__file__)"]
+    found = script.check([script.Step("x", "", [named], 60, script.environment(tmp_path))], 90, tmp_path, print)
+    assert found[0].said == str(tmp_path / "package" / "specc" / "targets" / "__init__.py")
+
+
+def test_failures_say_why(script: ModuleType, tmp_path: Path) -> None:
+    """A program that is not there, one that hangs with a child of its own, one whose last line is a frame."""
+    python = sys.executable
+    loop = "import subprocess, sys; print('waiting', flush=True); "
+    hang = loop + "subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    steps = [
+        script.Step("gone", "", [["/nonexistent/tool"]], 60),
+        script.Step("hangs", "", [[python, "-c", hang]], 11),
+        script.Step("table", "", [[python, "-c", "print('│ gate failed │'); print('└──┘'); exit(1)"]], 60),
+    ]
+    steps += [script.Step(f"b: {name}", "", [["false"]], 60) for name in ("run", "gate")]
+    said = [result.said for result in script.check(steps, 60, tmp_path, lambda result: None)]
+    assert said[0].startswith("/nonexistent/tool does not start: ")
+    assert said[1:] == ["not done in 11 s; it last said: waiting", "gate failed", "nothing said", "b: run failed"]
 
 
 def test_with_a_gpu_every_step_of_a_bundle_is_ready(
@@ -50,8 +94,8 @@ def test_with_a_gpu_every_step_of_a_bundle_is_ready(
     steps = script.make_steps([tmp_path / "graphs", tmp_path / "engines", tmp_path / "gone"], tmp_path / "out")
     lacks = {step.name: step.lacks for step in steps}
     assert lacks["graphs: finalize"] == "" and lacks["engines: finalize"] == "its engines are finished"
-    assert lacks["row kernels"] == lacks["graphs: gate"] == lacks["engines: bench"] == ""
-    assert lacks["gone: gate"].endswith("holds no manifest.json")
+    assert lacks["row kernels"] == lacks["graphs: gate"] == lacks["engines: bench"] == lacks["gpu tests"] == ""
+    assert lacks["gone: gate"].endswith("holds no manifest.json: name a bundle's folder")
     assert sum(step.limit for step in steps if step.name in ("build", "doctor", "row kernels")) < script.BUDGET
 
 
