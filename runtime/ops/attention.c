@@ -78,8 +78,8 @@ typedef struct tile {
   float *part[QUERIES], (*weight)[SPAN];
 } tile;
 
-enum { CHUNK = 24, STEP = 32, STEP_FEW = 8 };   /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile,
-                                                 fewer where memory is what a step waits for */
+enum { CHUNK = 24, STEP = 32, EACH = 8 };   /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile,
+                                                 EACH for a tile of queries, since few wait for memory */
 
 static int least(int a, int b) { return a < b ? a : b; }
 static int most(int a, int b) { return a > b ? a : b; }
@@ -159,7 +159,7 @@ static const float *next_keys(const job *j, size_t at, int *slots) {
 static void span_chunk(const job *j, size_t at, size_t first, int queries, int span) {
   size_t d = (size_t)j->t->head_dim, kv = at / (size_t)j->spans, cache = kv * (size_t)j->t->capacity * d;
   const float *keys = j->k + cache, *values = j->v + cache;
-  int slots, each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, step = tiles > 2 ? STEP : STEP_FEW;
+  int slots, each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, step = least(STEP, EACH * tiles);
   int end = least(span + SPAN, j->past[kv / (size_t)j->t->kv_heads] + j->rows);
   const float *next = next_keys(j, at, &slots);
   float weight[CHUNK][SPAN];

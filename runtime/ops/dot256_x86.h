@@ -62,6 +62,7 @@ DOT void NAME(tile_)(const enum weight_kind kind, const int M, const uint8_t *gr
     __m256i t[NAME(MOST_)][2];
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++) t[m][0] = t[m][1] = _mm256_setzero_si256();
+    if (M > 2) ask_ahead(codes, code_bytes(kind) + 64);
     if (kind == WEIGHT_W8) NAME(bytes_)(M, codes, a, lda, t);
     else NAME(nibbles_)(M, codes, a, lda, t);
     __m256 scale[2] = {HALVES(head), HALVES(head + 16)};
