@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specc import __version__, cache, draft_files, targets
+from specc import __version__, cache, choice, draft_files, targets
 from specc.bundle import (
     CERTIFICATES,
     Bundle,
@@ -87,7 +87,7 @@ def build_one(
 ) -> Built:
     """One bundle in one dialect."""
     with told(f"building {recipe.name}"):
-        planned = plan_stage(recipe, hardware, clock)
+        planned = choice_stage(plan_stage(recipe, hardware, clock), clock)
         tokenizer = tokenizer_stage(planned, clock)
         ranges = ranges_stages(planned, tokenizer, clock)
         engines = export_stages(planned, ranges, clock)
@@ -112,7 +112,34 @@ def plan_recipe(recipe: Recipe, hardware: str | None) -> Planned:
             draft = describe(Source(part.checkpoint, part.revision), recipe.folder)
         head = draft_files.open_head(recipe, target.spec)
     plan = make_plan(recipe, device, target.spec, draft.spec if draft else None, head)
-    return Planned(plan, target, draft)
+    planned = Planned(plan, target, draft)
+    facts = choice.known(asked_of(planned)) if choice.is_asked(recipe) else None
+    return planned if facts is None else chosen(planned, facts)
+
+
+def asked_of(planned: Planned) -> choice.Asked:
+    """A provisional plan, as something to choose from."""
+    return choice.Asked(planned.plan, planned.target, planned.draft)
+
+
+def chosen(planned: Planned, facts: dict[str, Any]) -> Planned:
+    """The plan with K and draft as they were chosen."""
+    recipe, device = choice.settled(planned.plan.recipe, facts), planned.plan.hardware
+    engine = recipe.draft.graph
+    draft = planned.draft if engine is not None and engine.checkpoint else None
+    head = planned.plan.head if engine is not None and engine.head else None
+    plan = make_plan(recipe, device, planned.target.spec, draft.spec if draft else None, head)
+    return Planned(replace(plan, choice=facts), planned.target, draft)
+
+
+def choice_stage(planned: Planned, clock: Clock) -> Planned:
+    """K and draft by what the target's answers show, where the recipe leaves them open."""
+    if not choice.is_asked(planned.plan.recipe) or planned.plan.choice is not None:
+        return planned
+    with clock.stage("choose") as hit:
+        made = choice.choose(asked_of(planned), clock.steps("choose"))
+        hit(made.cached)
+    return chosen(planned, made.facts)
 
 
 def plan_stage(recipe: Recipe, hardware: str | None, clock: Clock) -> Planned:

@@ -205,6 +205,7 @@ def plan_part(plan: Plan) -> dict[str, Any]:
         "dialect": plan.target.dialect,
         "hardware": plan.hardware.name,
         "threads": plan.threads,
+        **({"choice": plan.choice} if plan.choice else {}),
         "digest": plan.digest,
     }
 

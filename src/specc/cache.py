@@ -67,6 +67,12 @@ def stage(kind: str, inputs: Mapping[str, Any], make: Callable[[Path], Mapping[s
     return Stage(made.folder, made.files, made.facts, key, cached=False)
 
 
+def known(kind: str, inputs: Mapping[str, Any]) -> Stage | None:
+    """The stage's result if the cache has it; nothing is made."""
+    key = digest_of({"specc": __version__, "kind": kind, **inputs})
+    return look_up(root() / kind / key[:32], key)
+
+
 def digest_of(value: Any) -> str:
     """SHA-256 of a JSON value, key order aside."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -124,6 +124,8 @@ class Plan:
     digest: str
     head: Head | None = None
     """The trained head that drafts, if one does."""
+    choice: dict[str, Any] | None = None
+    """What `k: auto` and `draft: auto` measured and chose."""
 
     @property
     def rows(self) -> int:
@@ -379,6 +381,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "chunk": plan.chunk,
         "threads": plan.threads,
         "draft": plan.recipe.draft.kind,
+        **({"choice": plan.choice} if plan.choice else {}),
         **({"head": plan.head.note} if plan.head is not None and plan.head.note else {}),
         "engines": {engine.name: asdict(engine) for engine in plan.engines},
         "memory": {**asdict(plan.memory), "engine_library": ENGINE_OVERHEAD, "total": plan.memory.total},

@@ -14,7 +14,7 @@ LAYER_SCHEMES = ("fp32", "w8", "w4", "dynamic-int8", "fp16", "bf16", "int8", "fp
 HEAD_SCHEMES = LAYER_SCHEMES
 RANGES = ("percentile", "max", "mse", "entropy")
 BLOCKS = (16, 32, 64, 128, 256)
-DRAFT_KINDS = ("ngram", "model", "early-exit", "none", "table", "feature", "medusa", "staged")
+DRAFT_KINDS = ("ngram", "model", "early-exit", "none", "table", "feature", "medusa", "staged", "auto")
 HEAD_KINDS = ("feature", "medusa")
 MOST_STAGES = 8
 TEMPLATES = ("chat", "none")
@@ -90,6 +90,8 @@ class Draft:
 
 
 ENGINE_KINDS = ("model", "early-exit", *HEAD_KINDS)
+AUTO_DRAFT = Draft("auto", stages=(Draft("ngram"),))
+"""`draft: auto` without stages to choose from."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ class Recipe:
     prompt_template: str
     ranges: Ranges
     lines: dict[str, int] = field(compare=False, repr=False)
+    measured_k: bool = False
+    """`k: auto` is written: a build measures acceptance and chooses. Left out, K is 4."""
 
     @property
     def sha256(self) -> str:
@@ -178,7 +182,7 @@ def load_recipe(path: str | Path) -> Recipe:
         text=root.source,
         name=read_name(root),
         target=read_source(root.table("target", required=True)),
-        draft=read_draft(root.table("draft")),
+        draft=AUTO_DRAFT if root.get("draft") == "auto" else read_draft(root.table("draft")),
         k=k,
         context=root.integer("context", None, (k or 1) + 2, LARGEST_CONTEXT, low_is="K + 2"),
         scheme=read_scheme(root, Scheme("w4", "w8")),
@@ -192,6 +196,7 @@ def load_recipe(path: str | Path) -> Recipe:
         prompt_template=root.choice("prompt_template", TEMPLATES, "chat"),
         ranges=read_ranges(root.table("calibration")),
         lines=root.all_lines(),
+        measured_k=root.get("k") == "auto",
     )
 
 
@@ -225,6 +230,7 @@ DRAFT_KEYS = {
     "feature": ("head", "stop", "scheme"),
     "medusa": ("head", "stop", "scheme"),
     "staged": ("stages",),
+    "auto": ("stages",),
 }
 
 
@@ -233,8 +239,10 @@ def read_draft(table: Table) -> Draft:
     table.only("kind", *{key for keys in DRAFT_KEYS.values() for key in keys})
     kind = table.choice("kind", DRAFT_KINDS, "ngram")
     table.only("kind", *DRAFT_KEYS[kind], owner=f"a draft of kind {kind}")
-    if kind == "staged":
+    if kind == "staged" or (kind == "auto" and "stages" in table):
         return Draft(kind, stages=read_stages(table))
+    if kind == "auto":
+        return AUTO_DRAFT
     low = table.integer("min_match", 2, 1, 16)
     return Draft(
         kind=kind,
@@ -256,7 +264,7 @@ def read_small(table: Table) -> Draft:
     """What drafts for a draft model: without an engine, since a bundle has one draft engine."""
     small = read_draft(table.table("draft"))
     kinds = [part.kind for part in small.parts]
-    if {"none", *ENGINE_KINDS} & set(kinds):
+    if {"none", "auto", *ENGINE_KINDS} & {small.kind, *kinds}:
         found = f"the draft model's own draft is {', '.join(kinds)}"
         raise table.error("draft", found, "allowed are ngram, table and staged of both")
     return small
@@ -268,7 +276,7 @@ def read_stages(table: Table) -> tuple[Draft, ...]:
     kinds = [stage.kind for stage in stages]
     if any(stage.small for stage in stages):
         raise table.error("stages", "a stage has a draft of its own", "such a draft model stands alone, not in a chain")
-    if len(stages) > MOST_STAGES or {"staged", "none"} & set(kinds):
+    if len(stages) > MOST_STAGES or {"staged", "none", "auto"} & set(kinds):
         found = f"stages are {', '.join(kinds)}"
         raise table.error("stages", found, f"allowed are 1 to {MOST_STAGES} drafters, none of them 'staged' or 'none'")
     for group, what in ((ENGINE_KINDS, "an engine"), (("table",), "a table")):

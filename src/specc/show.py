@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 
 from specc.build import Built
+from specc.choice import sentence
 from specc.gate.quality import worst_groups
 from specc.plan import ENGINE_OVERHEAD, Plan
 
@@ -91,6 +92,7 @@ def built(result: Built) -> None:
         ("size", f"{megabytes(total)} in {len(bundle.files)} files"),
         ("weights", f"layers {scheme.layers}, head {scheme.head}"),
         ("draft", f"{plan.recipe.draft.kind}, K = {plan.k}"),
+        *(("chosen", sentence(facts)) for facts in [plan.choice] if facts),
         ("context", f"{plan.context} tokens, {megabytes(plan.memory.total)} of memory predicted"),
         ("speculation", verdict(result)),
     ]
@@ -129,6 +131,7 @@ def plan(made: Plan, fit: str) -> None:
         ("plain", f"at most {timing.plain_tokens_per_second:.0f} tokens/s"),
         ("all accepted", f"at most {timing.best_tokens_per_second:.0f} tokens/s"),
     ]
+    rows += [("chosen", sentence(made.choice))] if made.choice else []
     rows += [("head", made.head.note)] if made.head is not None and made.head.note else []
     table(f"{made.recipe.name} on {made.hardware.name}", ("what", "value"), rows)
 
@@ -152,6 +155,7 @@ def inspected(found: Mapping[str, Any]) -> None:
         ("weights", f"layers {numbers['schemes']['layers']}, head {numbers['schemes']['head']}"),
         *((f"products of {name}", types_text(types)) for name, types in found["types"].items()),
         *(("head", note) for note in head_notes(found)),
+        *(("chosen", sentence(facts)) for facts in [numbers.get("choice")] if facts),
         ("files", f"{len(found['files'])}, {megabytes(sum(file['bytes'] for file in found['files']))}, all as hashed"),
     ]
     table(found["name"], ("what", "value"), rows)
