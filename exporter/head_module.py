@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,12 +158,13 @@ def start(enter: FeatureInput, layer: Any, norm: Any) -> None:
 
 
 def save_head(
-    path: Path, kind: str, tensors: Mapping[str, torch.Tensor], ids: torch.Tensor, metadata: Mapping[str, str]
+    path: Path, kind: str, tensors: Mapping[str, torch.Tensor], ids: torch.Tensor | None, metadata: Mapping[str, str]
 ) -> None:
     """Write a head in half precision with its draft ids; whole numbers as int32."""
     types = {name: torch.float16 if t.is_floating_point() else torch.int32 for name, t in tensors.items()}
     half = {name: tensor.detach().to("cpu", types[name]).contiguous() for name, tensor in tensors.items()}
-    half["draft_ids"] = ids.to(torch.int32)
+    if ids is not None:
+        half["draft_ids"] = ids.to(torch.int32)
     path.write_bytes(sorted_header(save(half, {"format": FORMAT, "version": VERSION, "kind": kind, **metadata})))
 
 
@@ -244,6 +245,18 @@ def fit_parts(head: FeatureHead, own: dict[str, torch.Tensor]) -> None:
         head.parts["norm"] = head.model.base_model._modules["norm"] = nothing
     if (output := own.pop("output.weight", None)) is not None:
         head.model.get_output_embeddings().weight = torch.nn.Parameter(output, requires_grad=False)
+
+
+def put_norm(path: Path) -> Callable[[Any], None]:
+    """What replaces a model's final norm by the one in a file, trained behind an inner layer."""
+    from safetensors.torch import load_file
+
+    norm = load_file(path)["norm.weight"].float()
+
+    def prepare(model: Any) -> None:
+        model.base_model.norm.weight = torch.nn.Parameter(norm, requires_grad=False)
+
+    return prepare
 
 
 def check_published(file: HeadFile, target: Any) -> None:

@@ -56,7 +56,7 @@ def test_no_table_leaves_no_trace_of_one(recipe: Path) -> None:
 
 
 def test_wrong_wishes_get_one_sentence(recipe: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'tree'; allowed are feature, medusa, table"):
+    with pytest.raises(InputError, match="'tree'; allowed are feature, medusa, small, early-exit, table"):
         distill(asked(recipe, "x", "tree"))
     with pytest.raises(InputError, match="cannot read the prompts"):
         own_prompts(tmp_path / "nowhere.txt")

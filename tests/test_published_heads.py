@@ -252,7 +252,7 @@ def test_medusa_files_that_are_not_whole(place: Path) -> None:
     for kind, head, words in (
         ("medusa", "short", "holds 5 heads of 2 blocks, its config.json says 6"),
         ("medusa", "holed", "3.1.linear.bias of .* is missing"),
-        ("feature", "medusa", "is a medusa head, but the recipe asks for a feature head"),
+        ("feature", "medusa", "is a head of kind medusa, but the recipe asks for feature"),
         ("medusa", "tiny", "neither Medusa's layout nor EAGLE's"),
         ("medusa", ".", "holds none of medusa_lm_head.safetensors"),
     ):

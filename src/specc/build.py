@@ -16,6 +16,7 @@ from specc.bundle import (
     TokenizerPart,
     calibration_table,
     check_place,
+    file_of,
     id_bytes_table,
     manifest_of,
     pack,
@@ -224,34 +225,46 @@ def export_stages(planned: Planned, ranges: Mapping[str, Stage], clock: Clock) -
             origin = planned.draft if engine.name == "draft" and planned.draft else planned.target
             shared = stages["target"] if engine.shares else None
             steps = clock.steps(f"export {engine.name}")
-            stages[engine.name] = export_stage(origin, engine, shared, steps, ranges.get(engine.name))
+            norm = draft_files.norm_of(planned.plan) if engine.name == "draft" else None
+            stages[engine.name] = export_stage(origin, engine, shared, steps, ranges.get(engine.name), norm)
             hit(stages[engine.name].cached)
     return stages
 
 
 def export_stage(
-    origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps, ranges: Stage | None = None
-) -> Stage:
-    """The engine's files; `shared` is the stage whose weight file it reads too, `ranges` that of its static scales."""
+    origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps, ranges: Stage | None = None,
+    norm: Path | None = None,
+) -> Stage:  # fmt: skip
+    """The engine's files; `shared` is the stage whose weight file it reads too, `ranges` that of its static scales.
+
+    `norm`: a file with the final norm of an early exit.
+    """
     inputs = {
         "engine": asdict(engine),
         "shared": shared.key if shared else None,
         **({"ranges": ranges.key} if ranges else {}),
+        **({"norm": file_of(norm.parent, norm.name).sha256} if norm else {}),
         "code": code_hash("specc.exporter"),
         "tools": tool_versions(),
     }
-    return stage("engine", inputs, partial(write_engine, origin, engine, shared, steps, ranges))
+    return stage("engine", inputs, partial(write_engine, origin, engine, shared, steps, ranges, norm))
 
 
 def write_engine(
-    origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps, ranges: Stage | None, folder: Path
-) -> dict[str, Any]:
+    origin: Described, engine: EnginePlan, shared: Stage | None, steps: Steps, ranges: Stage | None,
+    norm: Path | None, folder: Path,
+) -> dict[str, Any]:  # fmt: skip
     """Export into `folder`; files of the shared stage lie there meanwhile, so that they can be referred to."""
     with build_extra():
         from specc.exporter import export
 
         lent = lend(shared, folder) if shared else []
-        exported = export(origin.open(), engine, folder, steps, **static_scales(ranges))
+        further: dict[str, Any] = static_scales(ranges)
+        if norm is not None:
+            from specc.exporter.head_module import put_norm
+
+            further["prepare"] = put_norm(norm)
+        exported = export(origin.open(), engine, folder, steps, **further)
         for path in lent:
             path.unlink()
     errors = {name: float(error) for name, error in exported.stage_errors.items()}

@@ -19,6 +19,7 @@ from specc.bundle import file_of
 from specc.cache import Stage, code_hash
 from specc.checkpoint import Described, build_extra
 from specc.clock import Steps
+from specc.draft_files import norm_of
 from specc.errors import InputError
 from specc.plan import Plan
 from specc.recipe import Draft, Recipe
@@ -90,6 +91,7 @@ def inputs_of(asked: Asked) -> dict[str, Any]:
         "draft": asdict(recipe.draft),
         "weights": asked.draft.spec.weights_sha256 if asked.draft else None,
         "head": plan.head.sha256 if plan.head else None,
+        "norm": file_of(norm.parent, norm.name).sha256 if (norm := norm_of(plan)) else None,
         "table": file_of(path.parent, path.name).sha256 if path else None,
         "k": [recipe.k, recipe.context],
         "costs": costs_of(plan),
@@ -173,11 +175,14 @@ def model_maker(asked: Asked, part: Draft) -> Callable[[Sample], acceptance.Stag
     import torch
 
     from specc.calib import acceptance
+    from specc.exporter.head_module import put_norm
 
     model: Any = (asked.draft or asked.target).open().load()
     assert asked.plan.draft is not None
     if part.kind == "early-exit":
         model.config.num_hidden_layers = asked.plan.draft.layers
+        if part.norm:
+            put_norm(asked.plan.recipe.folder / part.norm)(model)
 
     def argmax(ids: Sequence[int]) -> Sequence[int]:
         with torch.no_grad():

@@ -12,7 +12,7 @@ from specc.cache import Stage, code_hash, stage, tool_versions
 from specc.checkpoint import Described, build_extra
 from specc.clock import Steps
 from specc.engines import lend
-from specc.heads import Head, check_head, check_table, ids_table, is_published, read_head
+from specc.heads import Head, check_exit, check_head, check_table, ids_table, is_published, read_head
 from specc.plan import ModelSpec, Plan
 from specc.recipe import Recipe
 
@@ -24,12 +24,20 @@ def open_head(recipe: Recipe, target: ModelSpec) -> Head | None:
     part, table = recipe.draft.graph, recipe.draft.table
     if table is not None and table.file:
         check_table(recipe.folder / table.file, target)
+    if part is not None and part.norm:
+        check_exit(recipe.folder / part.norm, part.layers, target)
     if part is None or not part.head:
         return None
     path = recipe.folder / part.head
     head = read_head(converted(path, target) if is_published(path) else path)
     check_head(head, part.kind, target, path)
     return head
+
+
+def norm_of(plan: Plan) -> Path | None:
+    """The file with the norm that was trained for an early exit."""
+    part = plan.recipe.draft.graph
+    return plan.recipe.folder / part.norm if part is not None and part.norm else None
 
 
 def converted(path: Path, target: ModelSpec) -> Path:

@@ -56,7 +56,11 @@ class Head:
         return f"{self.published} layout, no hash of its target: fits by hidden size and ids; the gate proves the rest"
 
 
-NUMBERS = {"feature": ("layers", "heads", "kv_heads", "head_dim", "intermediate"), "medusa": ("k",)}
+NUMBERS = {
+    "feature": ("layers", "heads", "kv_heads", "head_dim", "intermediate"),
+    "medusa": ("k",),
+    "early-exit": ("layers",),
+}
 
 
 def is_published(path: Path) -> bool:
@@ -153,7 +157,7 @@ def check_ids(ids: Sequence[int], vocab: int, path: Path) -> None:
 def check_head(head: Head, kind: str, target: ModelSpec, path: Path) -> None:
     """Refuse a head that was made for another kind or another target."""
     if head.kind != kind:
-        raise InputError(f"{path} is a {head.kind} head, but the recipe asks for a {kind} head; correct draft.kind")
+        raise InputError(f"{path} is a head of kind {head.kind}, but the recipe asks for {kind}; correct draft.kind")
     if head.hidden != target.hidden:
         found = f"hidden states of {head.hidden} numbers, the target gives {target.hidden}"
         raise InputError(f"{path} reads {found}; use a head that was trained for this target")
@@ -163,6 +167,15 @@ def check_head(head: Head, kind: str, target: ModelSpec, path: Path) -> None:
     if head.weights_sha256 != target.weights_sha256 and not head.published:
         found = f"weights {head.weights_sha256[:12]}..., the target's are {target.weights_sha256[:12]}..."
         raise InputError(f"{path} was trained for {found}; train a head for this target with `specc distill`")
+
+
+def check_exit(path: Path, layers: int | None, target: ModelSpec) -> None:
+    """Refuse what is no norm of an early exit, or one of another target or layer."""
+    norm = read_head(path)
+    check_head(norm, "early-exit", target, path)
+    if layers != norm.numbers["layers"]:
+        found = f"{norm.numbers['layers']} layers, draft.layers is {layers or 'not given'}"
+        raise InputError(f"{path} was trained behind {found}; write layers: {norm.numbers['layers']}")
 
 
 def check_table(path: Path, target: ModelSpec) -> None:

@@ -57,6 +57,8 @@ class Draft:
     checkpoint: str | None = None
     revision: str | None = None
     layers: int | None = None
+    norm: str | None = None
+    """The norm that was trained for an early exit; None: the target's own."""
     min_match: int = 2
     max_match: int = 4
     scheme: Scheme | None = None
@@ -224,7 +226,7 @@ def read_source(table: Table) -> Source:
 DRAFT_KEYS = {
     "ngram": ("min_match", "max_match"),
     "model": ("checkpoint", "revision", "scheme", "draft"),
-    "early-exit": ("layers",),
+    "early-exit": ("layers", "norm"),
     "none": (),
     "table": ("file", "min_count"),
     "feature": ("head", "stop", "scheme"),
@@ -249,6 +251,7 @@ def read_draft(table: Table) -> Draft:
         checkpoint=table.text("checkpoint", None) if kind == "model" else None,
         revision=table.optional_text("revision"),
         layers=table.integer("layers", None, 1, 1000) if "layers" in table else None,
+        norm=table.optional_text("norm"),
         min_match=low,
         max_match=table.integer("max_match", max(4, low), low, 16, low_is="min_match"),
         scheme=read_scheme(table, Scheme("w4", "w8")) if "scheme" in table else None,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from specc.exporter.checkpoint import Checkpoint
     from specc.plan import ModelSpec
 
-KINDS = ("feature", "medusa", "table")
+KINDS = ("feature", "medusa", "small", "early-exit", "table")
 HEAD, TABLE = "head.safetensors", "draft_table.bin"
 
 
@@ -62,6 +62,8 @@ class Asked:
     min_count: int = 2
     min_share: float = 0.6
     table_bytes: int = 6_000_000
+    layers: int = 0
+    """Of a small model (0: 2) or before an early exit (0: half of the target's)."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,14 @@ def made(asked: Asked, checkpoint: Checkpoint, spec: ModelSpec, out: Path, tell:
         facts["table"] = {"min_count": asked.min_count, "min_share": asked.min_share}
         facts["table"]["contexts"] = {str(order): len(part) for order, part in sorted(table.items())}
         names.append(TABLE)
-    if asked.kind != "table":
+    if asked.kind in ("small", "early-exit"):
+        from specc.distill import models
+
+        shape, frozen = shape_of(asked.kind, spec), load_again(model)
+        made_of = models.trained(asked, frozen, checkpoint, samples, tuning, folder, out, shape, tell)
+        facts["settings"], accepted, files = made_of
+        names += files
+    elif asked.kind != "table":
         facts["settings"], accepted = trained(asked, model, spec, samples, tuning, folder, out / HEAD, tell)
         names.append(HEAD)
     return written(asked, out, names, spec, checkpoint.provenance, facts, accepted)
@@ -242,7 +251,7 @@ def shape_of(kind: str, spec: ModelSpec) -> dict[str, str]:
     if kind == "feature":
         layer = {"heads": spec.heads, "kv_heads": spec.kv_heads, "head_dim": spec.head_dim}
         numbers |= {"layers": 1, **layer, "intermediate": spec.intermediate}
-    else:
+    elif kind == "medusa":
         numbers["k"] = 4
     hashes = {"weights_sha256": spec.weights_sha256, "id_map_sha256": spec.id_map_sha256}
     return {**hashes, **{name: str(number) for name, number in numbers.items()}}

@@ -8,31 +8,33 @@ import click
 
 from specc.verbs.options import FOLDER, SEED, Number, as_json, out, recipe_path
 
-KINDS = ("feature", "medusa", "table")
+KINDS = ("feature", "medusa", "small", "early-exit", "table")
 
 
 @click.command("distill")
 @click.argument("recipe")
 @click.option("--out", "folder", type=FOLDER, help="Folder to write; default NAME-draft.")
-@click.option("--kind", type=click.Choice(KINDS), default="feature", help="Draft head, or the n-gram table alone.")
+@click.option("--kind", type=click.Choice(KINDS), default="feature", help="Draft head or model, or the table alone.")
 @click.option("--data", type=FOLDER, help="Folder of the answers, made once; default: in the cache.")
 @click.option("--prompts", type=FOLDER, help="Own prompts, one a line, instead of ours.")
 @click.option("--tokens", type=Number(100, 10**9, whole=True), default=118_000, help="Answer tokens to train on.")
 @click.option("--epochs", type=Number(1, 1000, whole=True), default=4, help="Times that all of them are seen.")
 @click.option("--ids", type=Number(2, 10**7, whole=True), default=6144, help="Size of the draft vocabulary.")
+@click.option("--layers", type=Number(1, 1000, whole=True), help="Of a small model, or before an early exit.")
 @click.option("--seed", type=SEED, default=2026)
 @click.option("--table/--no-table", default=True, help="Also write the n-gram table; it can reveal text of the data.")
 @click.option("--min-count", type=Number(1, 65535, whole=True), default=2, help="Least occurrences in the table.")
 @as_json
 def distill_verb(recipe: str, folder: Path | None, kind: str, data: Path | None, prompts: Path | None, tokens: int,
-                 epochs: int, ids: int, seed: int, table: bool, min_count: int, as_json: bool) -> None:  # fmt: skip
+                 epochs: int, ids: int, layers: int | None, seed: int, table: bool, min_count: int,
+                 as_json: bool) -> None:  # fmt: skip
     """Train a draft for the target of RECIPE on the target's own answers. Run again, it goes on where it stopped."""
     from dataclasses import asdict
 
     from specc.distill.job import Asked, distill
 
     asked = Asked(recipe_path(recipe), kind, folder, data, prompts, tokens, epochs, ids, seed,
-                  table or kind == "table", min_count)  # fmt: skip
+                  table or kind == "table", min_count, layers=layers or 0)  # fmt: skip
     made = distill(asked, told)
     if as_json:
         out({"folder": str(made.folder), "files": [asdict(f) for f in made.files], "accepted": made.accepted})
