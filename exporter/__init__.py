@@ -93,7 +93,7 @@ def lower(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint, ranges: Ranges
 
     stored = GgufCodes(checkpoint.source.path, checkpoint.header) if checkpoint.header is not None else None
     if plan.dialect == "onnx24":
-        return lower_onnx24(graph, plan.scheme, plan.dtype, plan.opset24, stored, ranges)
+        return lower_onnx24(graph, plan.scheme, plan.dtype, plan.opset24, stored, ranges, plan.cache)
     return lower_cpu(graph, plan.scheme, stored)
 
 

@@ -124,7 +124,8 @@ def check(graph: Graph, expected: Reference, plan: EnginePlan, stage: str, schem
     ones are held to the Kullback-Leibler divergence, mean over the rows of all calls: a single row (such as the first
     of a text) may be far off in any quantized model.
     """
-    bound = FLOAT_BOUND if scheme is None else max(KL_BOUNDS[scheme.layers], KL_BOUNDS[scheme.head])
+    kinds = () if scheme is None else (scheme.layers, scheme.head, *([plan.cache] if plan.cache else []))
+    bound = max((KL_BOUNDS[kind] for kind in kinds), default=FLOAT_BOUND)
     measure, unit = (relative, "of the largest logit") if scheme is None else (divergence, "nats a row")
     sizes = {case: measure(logits, expected.cases[case]) for case, logits in produce(runner(graph), expected, plan)}
     give_back()

@@ -23,7 +23,8 @@ from specc.plan import Scheme
 
 OPSET, OLDER_OPSET = 24, 21
 LATER = ("SimplifiedLayerNormalization", "GroupQueryAttention")
-TYPES = {"fp32": ir.DataType.FLOAT, "fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
+TYPES = {"fp32": ir.DataType.FLOAT, "fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16,
+         "fp8": ir.DataType.FLOAT8E4M3FN}  # fmt: skip
 
 
 def lower_onnx24(
@@ -33,10 +34,12 @@ def lower_onnx24(
     opset24: bool,
     stored: GgufCodes | None,
     ranges: Mapping[str, float] | None = None,
+    cache: str = "",
 ) -> Graph:
     """Fused float graph -> standard operators. `dtype`: "fp16", "bf16" or, for checks, "fp32".
 
-    `ranges` are those of the products' inputs, needed by int8 and fp8.
+    `ranges` are those of the products' inputs, needed by int8 and fp8. `cache`: "fp8" for float8 keys and values, which
+    only the older spelling writes.
     Raises InputError for a scheme that has no spelling here.
     """
     half = TYPES[dtype]
@@ -44,13 +47,14 @@ def lower_onnx24(
     kinds: dict[str, Spelling] = {kind: Static(kind, ranges or {}) for kind in ("int8", "fp8")}
     kinds["w4"] = Int4Blocks(weights, scheme.block)
     layers, head = (spelling(kind, kinds) for kind in (scheme.layers, scheme.head))
-    out = plain_norm(plain_attention(graph, half, opset24), opset24)
+    out = plain_norm(plain_attention(graph, half, opset24, TYPES.get(cache)), opset24)
     out = half_products(out, half, Spellings(layers, head))
     check_standard(out)
     imports = out.model.graph.opset_imports
     imports.clear()
     imports[""] = OPSET if opset24 else OLDER_OPSET
-    notes = [f"products and caches in {dtype}; residual stream, norms, softmax, rotary and logits in fp32"]
+    held = f"products in {dtype}, caches in {cache or dtype}"
+    notes = [f"{held}; residual stream, norms, softmax, rotary and logits in fp32"]
     notes += [weights.note()] * bool(weights.taken or weights.quantized)
     return drop_unused_weights(out).noting(*notes)
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from specc.exporter.emit import FLOAT, INT64, Emitter
 from specc.exporter.graph import Graph, copy_of, replace_uses, shape_of, tidy
+from specc.exporter.half_products import NUMPY
 from specc.exporter.plain_rotary import turned
 
+FLOAT8, ZERO8 = ir.DataType.FLOAT8E4M3FN, np.zeros((), ml_dtypes.float8_e4m3fn)
 LOWEST = np.float32(-1e30)
 """Score of a slot that a row does not see; exp of it is 0 in fp32."""
 
@@ -40,13 +43,13 @@ class Masks:
     known: dict[int, tuple[ir.Value, ...]]
 
 
-def plain_attention(graph: Graph, dtype: ir.DataType, opset24: bool) -> Graph:
-    """Graph -> Graph; `dtype` is the type of caches and of the products inside."""
+def plain_attention(graph: Graph, dtype: ir.DataType, opset24: bool, cache: ir.DataType | None = None) -> Graph:
+    """Graph -> Graph; `dtype` is the type of caches and of the products inside, `cache` that of caches if another."""
     out, masks = copy_of(graph), Masks({})
     inner = out.model.graph
     for value in inner.inputs:
         if (value.name or "").startswith(("past_k.", "past_v.")):
-            value.type = ir.TensorType(dtype)
+            value.type = ir.TensorType(cache or dtype)
         elif value.name == "past_len":
             value.type = ir.TensorType(INT64)  # the type of a write index
     first = next((node for node in inner if node.op_type == "GroupQueryAttention"), None)
@@ -158,7 +161,11 @@ def appended(emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: 
     if rows.window not in masks.known:
         masks.known[rows.window] = split_masks(top, rows, shape_of(past_k)[2])
     both = masks.known[rows.window]
-    k, v = emit.cast(rows.k, dtype), emit.cast(rows.v, dtype)
+    written = [emit.cast(rows.k, dtype), emit.cast(rows.v, dtype)]
+    if past_k.dtype == FLOAT8:
+        written = [stored_in_8(emit, x, dtype) for x in written]
+    k, v = (read_from_8(emit, x, dtype) for x in written)
+    past_k, past_v = (read_from_8(emit, x, dtype) for x in (past_k, past_v))
     scale = emit.constant(f"scale_{rows.scale:.9g}", np.array(rows.scale, np.float32))
     q = emit.cast(emit.op("Mul", rows.q, scale), dtype)
     q = emit.shaped(q, 1, rows.kv_heads, rows.heads // rows.kv_heads, -1, rows.dim)
@@ -168,10 +175,27 @@ def appended(emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: 
     old, new = emit.ops("Split", 2, chance, both[2], axis=4)
     parts = [weighted(emit, p, values, dtype) for p, values in ((old, past_v), (new, v))]
     back(emit, node, emit.shaped(emit.op("Add", *parts), 1, rows.heads, -1, rows.dim), rows, dtype)
-    for slot, made in ((1, k), (2, v)):
+    for slot, made in enumerate(written, 1):
         name = str(node.outputs[slot].name)
         made.shape = ir.Shape([1, rows.kv_heads, "rows", rows.dim])
-        own_name(emit, node, slot, made, name.replace("present_", "rows_"), dtype)
+        own_name(emit, node, slot, made, name.replace("present_", "rows_"), made.dtype or dtype)
+
+
+def stored_in_8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """x in float8 as it stands, cut at 448; what a row reads of itself is what later rows read from the cache."""
+    scale, zero = emit.constant("cache_scale", np.ones((), NUMPY[dtype])), emit.constant("cache_zero", ZERO8)
+    made = emit.op("QuantizeLinear", x, scale, zero)
+    made.type = ir.TensorType(FLOAT8)
+    return made
+
+
+def read_from_8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """x in `dtype`; itself where it is no float8."""
+    if x.dtype != FLOAT8:
+        return x
+    made = emit.op("DequantizeLinear", x, emit.constant("cache_scale", np.ones((), NUMPY[dtype])))
+    made.type, made.shape = ir.TensorType(dtype), x.shape
+    return made
 
 
 def split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:

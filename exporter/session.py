@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +13,9 @@ from specc.exporter.graph import Graph
 from specc.exporter.save import INLINE, Place, with_places
 from specc.runtime import library
 
-NUMPY_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+NUMPY_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(float8e4m3fn)": np.uint8}
+FLOAT8 = int(ir.DataType.FLOAT8E4M3FN)
+"""What ONNX Runtime calls the type of a cache that numpy holds as bytes."""
 UNLENDABLE = (ir.DataType.INT4, ir.DataType.FLOAT8E4M3FN, ir.DataType.BFLOAT16)  # numpy has no such types
 DTYPES = {"past_len": np.int32, "input_ids": np.int64, "position": np.int64, "logit_rows": np.int64}
 
@@ -46,12 +49,12 @@ class Runner:
         logits = np.empty((len(feeds["logit_rows"]), self.vocab), np.float32)
         binding = self.session.io_binding()
         for name, array in (*feeds.items(), *self.caches.items()):
-            binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            binding.bind_input(name, "cpu", 0, element(array), array.shape, array.ctypes.data)
         binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
         written = {name: array[:, :, :rows].copy() if self.gives_rows else array for name, array in self.caches.items()}
         for name, array in written.items():
             output = name.replace("past", "rows" if self.gives_rows else "present")
-            binding.bind_output(output, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            binding.bind_output(output, "cpu", 0, element(array), array.shape, array.ctypes.data)
         self.session.run_with_iobinding(binding)
         if self.gives_rows:
             for name, array in written.items():
@@ -63,6 +66,11 @@ class Runner:
         for start in range(0, len(ids), chunk):
             part = slice(start, start + chunk)
             self.call(ids[part], past + start, None if position is None else position[part], np.array([0]))
+
+
+def element(array: np.ndarray) -> Any:
+    """The type under which an array is bound."""
+    return FLOAT8 if array.dtype == np.uint8 else array.dtype
 
 
 def runner(graph: Graph, threads: int = 2) -> Runner:

@@ -72,6 +72,21 @@ def test_half_and_quantized_graphs_stay_near(model: Any, opset24: bool, scheme: 
         assert check.relative(got, wanted[10:]) < HALF_BOUND
 
 
+@pytest.mark.parametrize(("scheme", "kl"), [("fp16", 5e-3), ("w4", 0.1)])
+def test_float8_caches_stay_near_and_chunks_do_not_matter(model: Any, scheme: str, kl: float) -> None:
+    """A row reads of its own keys and values what later rows will read from the cache: bits as if one by one."""
+    folder, graph = model
+    ids = tiny.some_ids(15)
+    made = lower_onnx24(graph, Scheme(scheme, scheme, 32), "fp16", False, None, None, "fp8")
+    values = (*made.model.graph.inputs, *made.model.graph.outputs)
+    kinds = {value.name.partition(".")[0]: str(value.dtype) for value in values}
+    assert kinds["rows_k"] == kinds["rows_v"] == kinds["past_k"] == "FLOAT8E4M3FN"
+    run = runner(made, 1)
+    got, wanted = rows_after(run, ids, 10), tiny.float_rows(folder, ids)
+    assert check.divergence(got, wanted[10:]) < kl
+    assert np.array_equal(np.concatenate([run.call(ids[i : i + 1], i) for i in range(10, 15)]), got)
+
+
 @SPELLINGS
 def test_bfloat16_says_the_same(model: Any, opset24: bool) -> None:
     """CPUs have no bfloat16 operators here: its twin runs."""

@@ -130,6 +130,16 @@ def test_finalize_builds_for_the_gpu_that_is_here(
     assert second.manifest["engines"]["target"]["graph_sha256"] == target["graph_sha256"]
 
 
+def test_float8_caches_stay_so_on_the_device(
+    gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path
+) -> None:
+    """Type and rule of the cache are the graph's, before and after; no bundle of the dialect ort."""
+    made = built(write_recipe, tmp_path / "out", "h100", cache="fp8")["engines"]["target"]
+    assert (made["cache_dtype"], made["cache_update"]) == ("float8", "rows")
+    done = finalize(tmp_path / "out", sm=90).bundle.manifest["engines"]["target"]
+    assert (done["cache_dtype"], done["cache_update"]) == ("float8", "rows") and not (tmp_path / "out-ort").exists()
+
+
 def test_finalize_on_another_device(
     gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,12 @@ def planned(write_recipe: Write, hardware: str, spec: ModelSpec = SEVEN_B, **key
         ("rtx-ada", {"scheme": "dynamic-int8"}, "no engine of TensorRT has the scheme dynamic-int8"),
         ("cpu-x86", {"scheme": "fp16"}, "fp16 is for GPU targets; nearest that works|fp16 is for GPU targets"),
         ("h100", {"scheme": "bf16", "dialect": "ort"}, "dialect ort has no bf16 on a GPU"),
+        ("rtx-ampere", {"cache": "fp8"}, r"cache is fp8 on rtx-ampere: fp8 needs SM 89 .* SM 86; nearest .* fp16"),
+        ("jetson-orin-nano-8gb", {"cache": "fp8", "scheme": "w4"}, "fp8 needs SM 89 and this is SM 87"),
+        ("rtx-ada", {"cache": "fp8", "scheme": "bf16"}, "written from products in fp16, and these are in bf16"),
+        ("h100", {"cache": "fp8", "dialect": "ort"}, "dialect ort has no fp8 on a GPU"),
+        ("cpu-x86", {"cache": "fp8", "scheme": "w4"}, "a CPU's attention reads fp32"),
+        ("rtx-ada", {"batch": 4}, r"batch is 4; allowed is 1 \(a graph takes one sequence"),
         ("rtx-ada", {"dialect": "specc-cpu", "scheme": "w4"}, "dialect is specc-cpu and the target rtx-ada"),
         ("cpu-x86", {"dialect": "onnx24", "scheme": "w4"}, "dialect is onnx24 and the target cpu-x86"),
     ],
@@ -57,6 +63,18 @@ def test_types_follow_target_and_scheme(write_recipe: Write) -> None:
         engine = planned(write_recipe, hardware, scheme=scheme, context=512).target
         assert (engine.dialect, engine.dtype, engine.opset24) == found
     assert planned(write_recipe, "h100", dialect="ort").target.dtype == "fp16"
+
+
+@pytest.mark.parametrize("hardware", ["h100", "h200", "rtx-ada", "rtx-blackwell"])
+def test_float8_halves_it_again_where_the_sm_has_it(hardware: str, write_recipe: Write) -> None:
+    """The engine gives its rows, since no TensorRT writes float8 in place; the dialect ort is left out."""
+    from specc.preflight import further_dialects
+
+    path = write_recipe(context=8192, scheme="fp16", cache="fp8")
+    made = make_plan(load_recipe(path), targets.load(hardware), SEVEN_B)
+    assert 2 * made.memory.target_cache == planned(write_recipe, hardware).memory.target_cache
+    assert (made.target.cache, made.target.dtype, made.target.opset24) == ("fp8", "fp16", False)
+    assert further_dialects(load_recipe(write_recipe(scheme="fp16", cache="fp8")), targets.load(hardware)) == ()
 
 
 def test_half_precision_halves_the_cache(write_recipe: Write) -> None:

@@ -78,7 +78,7 @@ def opened(tmp_path: Path) -> Callable[..., str]:
         (PLAN, {"plan_sha256": None}, "engines.target.plan_sha256"),
         (PLAN, {"platform": "linux-riscv64"}, f"built for linux-riscv64 and this is {HERE}"),
         (PLAN, {"sm": "8.7"}, "engines.target.sm"),
-        (PLAN, {"cache_dtype": "fp4"}, "cache_dtype in manifest.json is not float32, float16 or bfloat16"),
+        (PLAN, {"cache_dtype": "fp4"}, "cache_dtype in manifest.json is not float32, float16, bfloat16 or float8"),
         (PLAN, {"cache_update": "swap"}, "cache_update in manifest.json is not in-place or rows"),
         (PLAN, {"finalize": True}, "holds graphs, not engines, for its device; run `specc finalize"),
         (PLAN, {"backend": "metal"}, "needs the backend metal"),

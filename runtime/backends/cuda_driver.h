@@ -71,6 +71,7 @@ typedef struct cuda_copy2d {         /* CUDA_MEMCPY2D: `height` rows of `width` 
   X(to_host, cuMemcpyDtoHAsync_v2, (void *to, cuda_address from, size_t bytes, cuda_stream stream)) \
   X(copy2d, cuMemcpy2DAsync_v2, (const cuda_copy2d *copy, cuda_stream stream)) \
   X(fill8, cuMemsetD8Async, (cuda_address to, unsigned char value, size_t n, cuda_stream stream)) \
+  X(fill8_rows, cuMemsetD2D8Async, (cuda_address to, size_t pitch, unsigned char value, size_t width, size_t height, cuda_stream stream)) \
   X(fill16, cuMemsetD2D16Async, (cuda_address to, size_t pitch, unsigned short value, size_t width, size_t height, cuda_stream stream)) \
   X(fill32, cuMemsetD2D32Async, (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, cuda_stream stream)) \
   X(stream_create, cuStreamCreate, (cuda_stream *stream, unsigned flags)) \

@@ -4,7 +4,7 @@
 
 #define ALIGN 256                    /* bytes: what cuMemAlloc aligns to, and TensorRT asks for */
 
-size_t cache_item(int32_t type) { return type == SPECC_CACHE_F32 ? 4 : 2; }
+size_t cache_item(int32_t type) { return type == SPECC_CACHE_F32 ? 4 : type == SPECC_CACHE_F8 ? 1 : 2; }
 
 /* Round to nearest even; a finite number stays finite. */
 static uint32_t half_of(float x) {
@@ -32,10 +32,28 @@ static uint32_t bfloat_of(float x) {
   return (rounded & 0x7fff) == 0x7f80 && (b & 0x7fffffff) != 0x7f800000 ? rounded - 1 : rounded;
 }
 
+/* e4m3: no infinity, 448 is the largest. */
+static uint32_t float8_of(float x) {
+  uint32_t b;
+  memcpy(&b, &x, sizeof b);
+  uint32_t sign = b >> 24 & 0x80;
+  b &= 0x7fffffff;
+  if (b >= 0x7f800000) return sign | 0x7f;
+  if (b >= 0x43e80000) return sign | 0x7e;                    /* would round past 448 */
+  if (b < 0x3c800000) {                                       /* a denormal: units of 2^-9 */
+    float scaled;
+    memcpy(&scaled, &b, sizeof scaled);
+    scaled = scaled * 512.0f + 8388608.0f;
+    memcpy(&b, &scaled, sizeof b);
+    return sign | (b & 0xff);
+  }
+  return sign | ((b + 0x7ffff + (b >> 20 & 1) - 0x3c000000) >> 20);
+}
+
 uint32_t cache_bits(int32_t type, float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  return type == SPECC_CACHE_F16 ? half_of(value) : type == SPECC_CACHE_BF16 ? bfloat_of(value) : bits;
+  return type == SPECC_CACHE_F16 ? half_of(value) : type == SPECC_CACHE_BF16 ? bfloat_of(value) : type == SPECC_CACHE_F8 ? float8_of(value) : bits;
 }
 
 int gpu_cache_create(gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream) {
@@ -65,7 +83,8 @@ int gpu_cache_fill(const gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream, 
   for (int32_t i = 0; !code && width && i < c->buffers; i++) {
     cuda_address at = gpu_cache_at(c, i) + (cuda_address)from * (cuda_address)c->dim * item;
     int result = item == 4 ? d->fill32(at, pitch, bits, width, (size_t)c->heads, stream)
-                           : d->fill16(at, pitch, (unsigned short)bits, width, (size_t)c->heads, stream);
+               : item == 2 ? d->fill16(at, pitch, (unsigned short)bits, width, (size_t)c->heads, stream)
+                           : d->fill8_rows(at, pitch, (unsigned char)bits, width, (size_t)c->heads, stream);
     code = cuda_check(d, result, "could not fill the cache", "start the program again");
   }
   return code ? code : cuda_check(d, d->stream_wait(stream), "could not fill the cache", "start the program again");

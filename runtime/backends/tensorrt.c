@@ -50,7 +50,9 @@ static int check_sizes(const specc_tensorrt_options *o) {
 
 static int check_options(const specc_tensorrt_options *o) {
   if (!o || !o->plan || !o->version || !o->platform) return specc_error(SPECC_E_ARGUMENT, "a TensorRT engine needs plan, version and platform");
-  if (o->cache_type < SPECC_CACHE_F32 || o->cache_type > SPECC_CACHE_BF16) return refuse_number("cache_type", o->cache_type, SPECC_CACHE_F32, SPECC_CACHE_BF16);
+  if (o->cache_type < SPECC_CACHE_F32 || o->cache_type > SPECC_CACHE_F8) return refuse_number("cache_type", o->cache_type, SPECC_CACHE_F32, SPECC_CACHE_F8);
+  if (o->cache_type == SPECC_CACHE_F8 && !o->rows_out)
+    return specc_error(SPECC_E_ARGUMENT, "a float8 cache is never written in place (no TensorRT does that); build the bundle again");
   if (o->sm < 30 || o->sm > 999) return refuse_number("sm", o->sm, 30, 999);
   return check_sizes(o);
 }

@@ -96,7 +96,8 @@ int failed(Engine *e, int code, const char *action) {
 struct Rule { const char *name; TensorIOMode mode; DataType type; int32_t rank; int64_t dims[4]; };   /* -1: rows */
 
 DataType cache_type(const Engine *e) {
-  return e->o().cache_type == SPECC_CACHE_F16 ? DataType::kHALF : e->o().cache_type == SPECC_CACHE_BF16 ? DataType::kBF16 : DataType::kFLOAT;
+  constexpr DataType types[] = {DataType::kFLOAT, DataType::kHALF, DataType::kBF16, DataType::kFP8};   /* by SPECC_CACHE_ */
+  return types[e->o().cache_type];
 }
 
 int refuse(const Engine *e, const char *name, const char *what) {

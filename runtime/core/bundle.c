@@ -216,13 +216,13 @@ static int find_engine(const bundle *b, const char *name, const json **engine) {
 }
 
 static int read_cache_type(const bundle *b, const json *engine, const char *section, int32_t *type) {
-  static const char *const names[] = { "float32", "float16", "bfloat16" };   /* by SPECC_CACHE_ */
+  static const char *const names[] = { "float32", "float16", "bfloat16", "float8" };   /* by SPECC_CACHE_ */
   const char *name = json_string(engine, "cache_dtype");
   *type = SPECC_CACHE_F32;
   if (!json_get(engine, "cache_dtype")) return SPECC_OK;
-  for (int32_t i = 0; name && i < 3; i++)
+  for (int32_t i = 0; name && i < 4; i++)
     if (!strcmp(name, names[i])) return *type = i, SPECC_OK;
-  return bad_value(b, section, "cache_dtype", "float32, float16 or bfloat16");
+  return bad_value(b, section, "cache_dtype", "float32, float16, bfloat16 or float8");
 }
 
 /* The provider that computes the graph, with options that ONNX Runtime takes as they are. */

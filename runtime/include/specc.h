@@ -181,6 +181,7 @@ SPECC_API int specc_table_heads(const float *table, int32_t n, int32_t vocab, in
 #define SPECC_CACHE_F32 0
 #define SPECC_CACHE_F16 1
 #define SPECC_CACHE_BF16 2
+#define SPECC_CACHE_F8 3           /* float8 e4m3, scale 1; TensorRT engines that give their rows */
 typedef struct specc_ort_options {
   const char *model;
   const char *library;

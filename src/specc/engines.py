@@ -18,7 +18,7 @@ from specc.errors import InputError
 from specc.plan import EnginePlan, Plan
 from specc.targets import Hardware
 
-TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8"}
 WHEELS = {
     "tensorrt-rtx": ("tensorrt-rtx-cu13-bindings", "onnxruntime-ep-nv-tensorrt-rtx-cu13"),
     "tensorrt": ("tensorrt",),
@@ -85,7 +85,8 @@ def finished(engine: EnginePlan, graph: str, made: Mapping[str, Any]) -> dict[st
 
 def caches(engine: EnginePlan) -> dict[str, Any]:
     """Type of the caches, and who writes them."""
-    return {"cache_dtype": TYPES[engine.dtype], "cache_update": "in-place" if engine.opset24 else "rows"}
+    update = "in-place" if engine.opset24 else "rows"
+    return {"cache_dtype": TYPES[engine.cache or engine.dtype], "cache_update": update}
 
 
 # ---------------------------------------------------------------------- preflight and builders

@@ -9,7 +9,7 @@ from typing import Any
 
 from specc.errors import InputError, RecipeError
 from specc.heads import Head
-from specc.preflight import check_scheme, spelled
+from specc.preflight import cached, check_cache, check_scheme, spelled
 from specc.recipe import DRAFT_KINDS, Draft, Recipe
 from specc.recipe import Scheme as Scheme
 from specc.targets import Hardware
@@ -20,7 +20,7 @@ CERTIFIED = 17
 KERNEL_BLOCK = 32
 PER_WEIGHT = {"fp32": 4, "fp16": 2, "bf16": 2, "dynamic-int8": 1, "int8": 1, "fp8": 1}
 """Bytes of a weight where blocks do not matter; the scales of whole columns are left out."""
-BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 AUTO_K = dict.fromkeys(DRAFT_KINDS, 4)
 NORM_BYTES = 4
 ENGINE_OVERHEAD = 48 << 20
@@ -76,6 +76,8 @@ class EnginePlan:
     """Whether the graph gives its final normalised hidden states too: heads draft from them."""
     dtype: str = "fp32"
     """Type of caches and of products that no scheme narrows further: "fp32", "fp16" or "bf16"."""
+    cache: str = ""
+    """Type of caches where it is another: "fp8"."""
     opset24: bool = True
     """Dialect onnx24: TensorScatter and Attention; False: the older spelling, which gives new rows to its caller."""
 
@@ -162,6 +164,8 @@ def make_plan(
     if drafter is not None and head is not None:
         drafter = plan_head(drafter, head, engine, k)
     engine, drafter = spelled(engine, hardware), None if drafter is None else spelled(drafter, hardware)
+    check_cache(recipe, hardware, engine)
+    engine, drafter = cached(engine, recipe.cache), None if drafter is None else cached(drafter, recipe.cache)
     memory = plan_memory(engine, drafter)
     timing = plan_time(engine, drafter, k, hardware.bandwidth_gb_s)
     threads = recipe.threads or hardware.threads
@@ -320,7 +324,8 @@ def stored_bytes(engine: EnginePlan) -> int:
 
 def cache_bytes(engine: EnginePlan) -> int:
     """Keys and values: layers x 2 x [1, kv_heads, capacity, head_dim] in the engine's type."""
-    return engine.layers * 2 * BYTES[engine.dtype] * engine.spec.kv_heads * engine.capacity * engine.spec.head_dim
+    slots = engine.layers * 2 * engine.spec.kv_heads * engine.capacity
+    return slots * engine.spec.head_dim * BYTES[engine.cache or engine.dtype]
 
 
 def workspace_bytes(engine: EnginePlan) -> int:

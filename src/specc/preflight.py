@@ -63,6 +63,23 @@ def spelled(engine: EnginePlan, hardware: Hardware) -> EnginePlan:
     return replace(engine, dtype=dtype, opset24=hardware.gpu.builder.takes_opset24 and dtype != "fp32")
 
 
+def check_cache(recipe: Recipe, hardware: Hardware, engine: EnginePlan) -> None:
+    """Raise RecipeError where keys and values cannot be in the type that the recipe asks for."""
+    if recipe.cache == "auto":
+        return
+    why = lacks(hardware, engine.dialect, recipe.cache) if hardware.gpu else "a CPU's attention reads fp32"
+    if why is None and engine.dtype != "fp16":
+        why = f"it is written from products in fp16, and these are in {engine.dtype}"
+    if why is not None:
+        found, near = f"cache is {recipe.cache} on {hardware.name}: {why}", engine.dtype
+        raise RecipeError(recipe.file, recipe.line("cache"), found, f"nearest that works: {near}, which is cache: auto")
+
+
+def cached(engine: EnginePlan, cache: str) -> EnginePlan:
+    """The engine with caches of that type; no TensorRT writes float8 in place, so the engine gives its rows."""
+    return engine if cache == "auto" else replace(engine, cache=cache, opset24=False)
+
+
 def half_of(scheme: Scheme) -> str:
     """Type of caches and plain products: that of the scheme, half precision beside quantized weights."""
     kinds = {scheme.layers, scheme.head}
@@ -75,6 +92,6 @@ def further_dialects(recipe: Recipe, device: Hardware) -> tuple[str, ...]:
     """Dialects that a target wants beside its own, where the recipe leaves the choice and they have its schemes."""
     schemes = [scheme for scheme in (recipe.scheme, recipe.draft.scheme) if scheme is not None]
     parts = [part for scheme in schemes for part in (scheme.layers, scheme.head)]
-    if recipe.dialect != "auto":
+    if recipe.dialect != "auto" or recipe.cache != "auto":
         return ()
     return tuple(dialect for dialect in device.also if not any(lacks(device, dialect, part) for part in parts))

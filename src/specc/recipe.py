@@ -19,6 +19,7 @@ HEAD_KINDS = ("feature", "medusa")
 MOST_STAGES = 8
 TEMPLATES = ("chat", "none")
 DIALECTS = ("auto", "specc-cpu", "ort", "onnx24")
+CACHES = ("auto", "fp8")
 OPTIONS = (
     "temperature",
     "top_p",
@@ -150,6 +151,8 @@ class Recipe:
     threads: int
     prompt_template: str
     ranges: Ranges
+    cache: str
+    """Type of keys and values; "auto": that of the products beside them."""
     lines: dict[str, int] = field(compare=False, repr=False)
     measured_k: bool = False
     """`k: auto` is written: a build measures acceptance and chooses. Left out, K is 4."""
@@ -176,9 +179,10 @@ def load_recipe(path: str | Path) -> Recipe:
     root = read_table(Path(path))
     root.only(
         "name", "target", "draft", "k", "context", "scheme", "calibration", "sampling", "certify", "gate",
-        "hardware", "dialect", "threads", "prompt_template",
+        "hardware", "dialect", "threads", "prompt_template", "cache", "batch",
     )  # fmt: skip
     k = read_k(root)
+    check_batch(root)
     return Recipe(
         file=root.file,
         text=root.source,
@@ -197,9 +201,17 @@ def load_recipe(path: str | Path) -> Recipe:
         threads=root.integer("threads", 0, 0, 1024),
         prompt_template=root.choice("prompt_template", TEMPLATES, "chat"),
         ranges=read_ranges(root.table("calibration")),
+        cache=root.choice("cache", CACHES, "auto"),
         lines=root.all_lines(),
         measured_k=root.get("k") == "auto",
     )
+
+
+def check_batch(root: Table) -> None:
+    """A call holds the rows of one sequence; several sequences are several sessions of one model."""
+    batch = root.integer("batch", 1, 1, 1 << 16)
+    if batch != 1:
+        raise root.error("batch", f"batch is {batch}", "allowed is 1 (a graph takes one sequence; open a session each)")
 
 
 def read_name(root: Table) -> str:

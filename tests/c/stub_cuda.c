@@ -97,6 +97,7 @@ static int submit_fill(address to, size_t pitch, unsigned value, size_t size, si
   return f.to ? stub_cuda_submit(run_fill, &f, sizeof f) : 1;
 }
 EXPORT int cuMemsetD8Async(address to, unsigned char value, size_t n, void *stream) { (void)stream; return submit_fill(to, 0, value, 1, n, 1); }
+EXPORT int cuMemsetD2D8Async(address to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream) { (void)stream; return submit_fill(to, pitch, value, 1, width, height); }
 EXPORT int cuMemsetD2D16Async(address to, size_t pitch, unsigned short value, size_t width, size_t height, void *stream) { (void)stream; return submit_fill(to, pitch, value, 2, width, height); }
 EXPORT int cuMemsetD2D32Async(address to, size_t pitch, unsigned value, size_t width, size_t height, void *stream) { (void)stream; return submit_fill(to, pitch, value, 4, width, height); }
 

@@ -1,7 +1,7 @@
 /* test_gpu.c - what is said without a GPU: drivers, memory (R50), engines that do not fit (R42). Runs over stub_cuda.c; with the
  * argument `none` over no driver at all. */
 #include "expect.h"
-#include "../../runtime/backends/cuda_driver.h"
+#include "../../runtime/backends/gpu_cache.h"
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -86,6 +86,8 @@ static void engines(const char *library) {
   EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "capacity is 4");
   o = good, o.cache_type = 9;
   EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "cache_type is 9");
+  o = good, o.cache_type = SPECC_CACHE_F8;
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "never written in place");
   o = good, o.plan = NULL;
   EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "needs plan");
   if (!specc_tensorrt_headers()) EXPECT_ERROR(specc_tensorrt_backend(&good, &backend), SPECC_E_UNSUPPORTED, "compiled without TensorRT's headers");
@@ -98,10 +100,24 @@ static void versions(const char *library) {
   EXPECT_ERROR(specc_tensorrt_version("/nonexistent/lib.so", 1, version, sizeof version), SPECC_E_ENGINE, "TensorRT for RTX cannot be loaded");
 }
 
+/* One item of a cache of each type: rounded to the nearest, and a finite number stays finite. */
+static void items(void) {
+  static const struct { float value; uint32_t f16, bf16, f8; } cases[] = {
+    { 0, 0, 0, 0 }, { 1, 0x3c00, 0x3f80, 0x38 }, { -1.5f, 0xbe00, 0xbfc0, 0xbc }, { 256, 0x5c00, 0x4380, 0x78 }, { 448, 0x5f00, 0x43e0, 0x7e }, { 1e30f, 0x7bff, 0x714a, 0x7e },
+    { 1.0625f, 0x3c40, 0x3f88, 0x38 }, { 1.1875f, 0x3cc0, 0x3f98, 0x3a }, { 0x1p-9f, 0x1800, 0x3b00, 1 }, { 0x1.8p-9f, 0x1a00, 0x3b40, 2 }, { 0x1.fp-7f, 0x23c0, 0x3c78, 8 } };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    EXPECT(cache_bits(SPECC_CACHE_F16, cases[i].value) == cases[i].f16);
+    EXPECT(cache_bits(SPECC_CACHE_BF16, cases[i].value) == cases[i].bf16);
+    EXPECT(cache_bits(SPECC_CACHE_F8, cases[i].value) == cases[i].f8);
+  }
+  EXPECT(cache_item(SPECC_CACHE_F32) == 4 && cache_item(SPECC_CACHE_BF16) == 2 && cache_item(SPECC_CACHE_F8) == 1);
+}
+
 int main(int n, char **arguments) {
   if (n > 1 && !strcmp(arguments[1], "none")) return no_driver();
   const char *library = getenv("STUB_TENSORRT");
   shared_memory();
+  items();
   if (!library) return printf("STUB_TENSORRT names no stub\n"), failures ? 1 : SKIP;
   drivers();
   engines(library);

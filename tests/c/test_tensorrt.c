@@ -228,8 +228,8 @@ static void test_calls(void) {
 }
 
 /* The aliasing rule of each way of keeping the cache (R48): what lies where nothing should be read does not matter. */
-static void test_aliasing(int32_t rows_out) {
-  stub_plan plan = good_plan(SPECC_CACHE_F16, rows_out);
+static void test_aliasing(int32_t cache_type, int32_t rows_out) {
+  stub_plan plan = good_plan(cache_type, rows_out);
   specc_backend b;
   specc_io io;
   void *cache;
@@ -284,12 +284,14 @@ int main(void) {
   test_whole(SPECC_CACHE_F32, 0, "1");
   test_whole(SPECC_CACHE_BF16, 1, "0");
   test_whole(SPECC_CACHE_F16, 1, "1");
+  test_whole(SPECC_CACHE_F8, 1, "0");
   test_kernels("0");
   test_kernels("1");
   test_judged();
   test_calls();
-  test_aliasing(0);
-  test_aliasing(1);
+  test_aliasing(SPECC_CACHE_F16, 0);
+  test_aliasing(SPECC_CACHE_F16, 1);
+  test_aliasing(SPECC_CACHE_F8, 1);
   test_refusals();
   EXPECT(count("stub_cuda_allocations") == 0);                /* nothing leaks on the device */
   printf("%d calls were launches of graphs, %d of the row kernels\n", launches(), count("stub_cuda_kernels"));
