@@ -73,7 +73,7 @@ def test_default_trials_have_the_stated_power() -> None:
     assert [check for check in laws.checks if not check.passed] == []
     assert laws.report["tests"] <= TESTS
     assert laws.report["smallest_tv"] <= law.SMALLEST_TV * 1.01
-    assert laws.report["negative_controls"] == len(law.CONTROLS) == 11
+    assert laws.report["negative_controls"] == len(law.CONTROLS) == 13
 
 
 @pytest.mark.parametrize(("fault", "name"), law.CONTROLS.items())

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 
 from specc.build import Built
-from specc.choice import sentence
+from specc.choice import is_asked, sentence
 from specc.gate.quality import worst_groups
 from specc.plan import ENGINE_OVERHEAD, Plan
 
@@ -132,6 +132,8 @@ def plan(made: Plan, fit: str) -> None:
         ("all accepted", f"at most {timing.best_tokens_per_second:.0f} tokens/s"),
     ]
     rows += [("chosen", sentence(made.choice))] if made.choice else []
+    if is_asked(made.recipe) and not made.choice:
+        rows.append(("auto", f"{made.recipe.draft.kind} with K = {made.k} until a build has measured"))
     rows += [("head", made.head.note)] if made.head is not None and made.head.note else []
     table(f"{made.recipe.name} on {made.hardware.name}", ("what", "value"), rows)
 

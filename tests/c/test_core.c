@@ -47,6 +47,22 @@ static void test_filters(void) {
 enum { N = 12, CONTEXT = 96, K = 4 };
 static float target_table[N * N][N], draft_table[N * N][N];
 
+/* 1: lookup; 2: a table engine; 3: that engine as the middle model, sped up by lookup and an engine of order 1 in a chain. */
+static void make_drafter(int draft, specc_backend *engine, const int32_t *widths, specc_drafter *drafter) {
+  specc_backend smallest;
+  specc_drafter stages[2], chain;
+  if (draft != 3) {
+    EXPECT(draft == 2 ? !specc_model_drafter(engine, drafter) : !specc_ngram_drafter(1, 3, drafter));
+    if (draft != 2) engine->release(engine->self);
+    return;
+  }
+  EXPECT(!specc_table_backend(&target_table[0][0], N, N, 1, CONTEXT + 8, widths, 6, &smallest));
+  EXPECT(!specc_ngram_drafter(2, 3, &stages[0]) && !specc_model_drafter(&smallest, &stages[1]));
+  EXPECT(!specc_staged_drafter(stages, 2, &chain));
+  specc_hierarchy_options o = {.middle = engine, .small = &chain, .n_ids = N, .k = 3};
+  EXPECT(!specc_hierarchy_drafter(&o, drafter));
+}
+
 static specc_model *make_model(int order, int draft, int exact) {
   const int32_t widths[] = {1, 2, 3, 4, 5, 8}, eos[] = {N - 1};
   specc_backend target, engine;
@@ -56,8 +72,7 @@ static specc_model *make_model(int order, int draft, int exact) {
     for (int j = 0; j < N; j++) { target_table[i][j] = (float)(3 * uniform()); draft_table[i][j] = target_table[i][j] + (float)uniform(); }
   EXPECT(!specc_table_backend(&target_table[0][0], N, N, order, CONTEXT + 8, widths, 6, &target));
   EXPECT(!specc_table_backend(&draft_table[0][0], N, N, order, CONTEXT + 8, widths, 6, &engine));
-  EXPECT(draft == 2 ? !specc_model_drafter(&engine, &drafter) : !specc_ngram_drafter(1, 3, &drafter));
-  if (draft != 2) engine.release(engine.self);
+  make_drafter(draft, &engine, widths, &drafter);
   specc_model_parts parts = {.target = &target, .drafter = draft ? &drafter : NULL, .n_ids = N, .context = CONTEXT, .k_max = K,
                              .n_eos = 1, .eos = eos, .assume_exact = exact};
   EXPECT(!specc_model_create(&parts, &m));
@@ -80,7 +95,7 @@ static int32_t generate(specc_session *s, int rule, double temperature, int spec
 /* coupled and greedy: the same ids with speculation on and off, for any K, up to the last place of the context. */
 static void test_equality(void) {
   for (int order = 1; order <= 2; order++)
-    for (int draft = 1; draft <= 2; draft++) {
+    for (int draft = 1; draft <= 3; draft++) {
       specc_model *m = make_model(order, draft, 1);
       specc_session *s;
       int32_t plain[CONTEXT], spec[CONTEXT];
@@ -88,6 +103,7 @@ static void test_equality(void) {
       EXPECT(!specc_session_create(m, &s));
       for (int t = 0; t < 3; t++) {
         EXPECT(generate(s, SPECC_RULE_COUPLED, 0.7 * t, 0, 0, plain) == CONTEXT);
+        EXPECT(generate(s, SPECC_RULE_REJECTION, 0.7 * t, 1, K, spec) == CONTEXT);
         for (int k = 1; k <= K; k++) {
           EXPECT(generate(s, SPECC_RULE_COUPLED, 0.7 * t, 1, k, spec) == CONTEXT);
           EXPECT(!memcmp(plain, spec, sizeof plain));

@@ -20,7 +20,7 @@ from specc.gate import exact, independence, reference
 from specc.gate.checks import Check
 from specc.gate.exact import Process, State
 from specc.gate.stats import fit, holm, sample_size
-from specc.runtime import Library, Model, ModelDraft, Ngram, Options, Session, Table
+from specc.runtime import Hierarchy, Library, Model, ModelDraft, Ngram, Options, Session, Table
 
 FAMILY_ERROR = 9e-5                            # the two-sample judge has the rest of 1e-4
 SMALLEST_TV, POWER = 0.01, 0.99
@@ -36,6 +36,8 @@ CONTROLS = {                                   # fault, and the case that must s
     "penalty_half": "K=4 rejection model penalties",
     "extra_token": "K=4 rejection model T=1",
     "k_from_discarded": "K=4 rejection model T=1",
+    "middle_accepted_only": "K=4 rejection hierarchy T=1",
+    "middle_same_random": "K=4 rejection hierarchy T=1",
     "draft_cache_behind": "K=4 rejection model T=1",   # q is still what the token was drawn from: two rounds show it
 }
 PAIRED = ("draft_cache_behind",)               # controls that only two rounds in a row show
@@ -51,7 +53,7 @@ class Case:
     name: str
     k: int
     rule: str                                  # "rejection" or "coupled"
-    drafter: str                               # "model", "self" or "ngram"
+    drafter: str                               # "model", "self", "ngram", or "hierarchy": a model sped up by lookup
     options: Options
     n: int = 4
     order: int = 2
@@ -87,7 +89,9 @@ def make_model(case: Case, library: Library | None, tv: float = 0.0) -> Model:
     if tv:
         target = off_by(target, PROMPT[-2] * case.n + PROMPT[-1], tv)
     engine = Table(draft, case.order, CONTEXT + 32, (*range(1, case.k + 4), 32))
-    drafter = Ngram(1, 2) if case.drafter == "ngram" else ModelDraft(engine)
+    drafter: Any = Ngram(1, 2) if case.drafter == "ngram" else ModelDraft(engine)
+    if case.drafter == "hierarchy":
+        drafter = Hierarchy(engine, Ngram(1, 2), case.n)
     return Model.table(target, order=case.order, drafter=drafter, k_max=case.k + 2, context=CONTEXT, loaded=library)
 
 
@@ -236,7 +240,7 @@ def full_grid() -> list[Case]:
         for k in (1, 2, 4, 8) for rule in ("rejection", "coupled") for drafter in ("model", "self", "ngram")
         for name, options in OPTIONS.items()
     ]
-    return cases + penalty_cases() + large_cases()
+    return cases + penalty_cases() + large_cases() + hierarchy_cases()
 
 
 def penalty_cases() -> list[Case]:
@@ -251,6 +255,12 @@ def large_cases() -> list[Case]:
             for rule in ("rejection", "coupled")]
 
 
+def hierarchy_cases() -> list[Case]:
+    """Lookup speeds up the draft table, whose q all of a round's tokens must follow."""
+    rules = ("rejection", "coupled")
+    return [Case(f"K=4 {rule} hierarchy T=1", 4, rule, "hierarchy", OPTIONS["T=1"]) for rule in rules]
+
+
 CHAINED = ("K=4 rejection model T=1", "K=4 coupled model T=1", "K=4 rejection model all filters")
 """Cases that are also judged over two rounds, samples and seeds."""
 
@@ -261,7 +271,8 @@ def short_grid() -> list[Case]:
     wanted += [(k, "rejection", drafter, "all filters") for k in (1, 8) for drafter in ("model", "self", "ngram")]
     wanted += [(4, "coupled", "ngram", "T=1"), (4, "rejection", "ngram", "T=1"), (4, "rejection", "self", "T=0.7")]
     named = {case.name: case for case in full_grid()}
-    return [named[f"K={k} {rule} {drafter} {name}"] for k, rule, drafter, name in wanted] + penalty_cases()[2:]
+    cases = [named[f"K={k} {rule} {drafter} {name}"] for k, rule, drafter, name in wanted]
+    return cases + penalty_cases()[2:] + hierarchy_cases()[:1]
 
 
 def judge_case(case: Case, trials: int, seed: int, library: Library | None = None) -> list[Finding]:
