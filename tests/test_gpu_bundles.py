@@ -81,6 +81,7 @@ def opened(tmp_path: Path) -> Callable[..., str]:
         (PLAN, {"cache_dtype": "fp4"}, "cache_dtype in manifest.json is not float32, float16, bfloat16 or float8"),
         (PLAN, {"cache_update": "swap"}, "cache_update in manifest.json is not in-place or rows"),
         (PLAN, {"finalize": True}, "holds graphs, not engines, for its device; run `specc finalize"),
+        (PLAN, {"stripped": True}, "holds no weights (stripped), and nothing here refits them; build or finalize"),
         (PLAN, {"backend": "metal"}, "needs the backend metal"),
         (PLAN, {"backend": "ort", "provider": {"name": "CUDAExecutionProvider"}}, "provider.options"),
         (PLAN, {"backend": "ort", "provider": {"name": "X", "options": {"a": 1}}}, "object of at most 24 strings"),

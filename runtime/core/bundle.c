@@ -273,6 +273,10 @@ static int open_tensorrt(const bundle *b, const json *engine, const char *sectio
   if (!code) code = need_string(b, engine, section, "cache_update", &update);
   if (!code && strcmp(update, "in-place") && strcmp(update, "rows")) code = bad_value(b, section, "cache_update", "in-place or rows");
   if (!code) code = check_plan(b, engine, section, json_string(engine, "file"));
+  const json *stripped = json_get(engine, "stripped");
+  if (!code && stripped && stripped->truth)
+    return specc_error(SPECC_E_UNSUPPORTED, "engine %.256s of bundle %s holds no weights (stripped), and nothing here refits them; build or finalize the bundle again",
+                       json_string(engine, "file"), b->options->folder);
   o.rows_out = !code && !strcmp(update, "rows");
   return code ? code : specc_tensorrt_backend(&o, backend);
 }
