@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -122,3 +123,42 @@ def test_a_rebuilt_engine_has_no_certificate(bundle: Path) -> None:
     finalize(bundle)
     with Model.open(bundle) as model:
         assert model.info.certificate.kind == "none" and "uncertified-device" in model.info.reasons
+
+
+def hardware_here(dialect: str) -> str:
+    """The hardware target that this GPU is; skips where there is none, or nothing that runs the dialect."""
+    import onnxruntime as ort
+
+    from specc import targets
+    from specc.exporter.tensorrt_library import is_installed
+
+    found = next((name for name in targets.names() if targets.load(name).gpu and targets.load(name).is_here()), None)
+    if found is None:
+        pytest.skip(f"no hardware target is this GPU ({gpu().name}, SM {gpu().sm})")
+    if dialect == "ort" and "CUDAExecutionProvider" not in ort.get_available_providers():
+        pytest.skip("this onnxruntime has no CUDA provider: pip install onnxruntime-gpu")
+    if dialect == "onnx24" and not is_installed(targets.load(found).backend):
+        pytest.skip(f"{targets.load(found).backend} is not installed")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", ["ort", "onnx24"])
+def test_from_recipe_to_text(dialect: str, tmp_path: Path, write_recipe: Callable[..., Path]) -> None:
+    """Build, finalize, gate and run a tiny model for this GPU, by each of its two ways."""
+    pytest.importorskip("torch")
+    import tiny
+
+    from specc.build import build
+    from specc.finalize import finalize
+    from specc.gate.judge import judge
+
+    hardware, model = hardware_here(dialect), tiny.tiny_folder(tmp_path / "model")
+    recipe = write_recipe(target={"checkpoint": str(model)}, scheme="fp16", dialect=dialect, prompt_template="none")
+    place = build(recipe, hardware, tmp_path / "out").bundle.folder
+    if json.loads((place / "manifest.json").read_text())["engines"]["target"].get("finalize"):
+        finalize(place)
+    judge(place, trials=500, seed=1, threads=0, certificates=None, progress=lambda *_: False)
+    with Model.open(place) as opened, opened.session() as session:
+        assert opened.info.certificate.kind != "none" and opened.info.device == gpu().name
+        assert len(session.run([1, 2, 3], temperature=0, max_new_tokens=16, ignore_eos=True).tokens) == 16
