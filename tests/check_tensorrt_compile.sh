@@ -1,7 +1,8 @@
 #!/bin/sh
 # Compiles the TensorRT backend against NVIDIA's headers and runs it over stand-ins for libcuda and libnvinfer.
 #   TENSORRT_INCLUDE=FOLDER CUDA_INCLUDE=FOLDER sh tests/check_tensorrt_compile.sh [BUILD_FOLDER]
-# TENSORRT_INCLUDE: of NvInferRuntime.h (Debian package libnvinfer-headers-dev; include/ of github.com/NVIDIA/TensorRT).
+# TENSORRT_INCLUDE: of NvInferRuntime.h (Debian package libnvinfer-headers-dev; include/ of github.com/NVIDIA/TensorRT),
+#   or of TensorRT for RTX (include/ of its SDK): then the branch for RTX is compiled and run.
 # CUDA_INCLUDE: of cuda.h and cuda_runtime_api.h (CUDA toolkit; pip packages nvidia-cuda-runtime and nvidia-cuda-crt).
 # Exit 77: skipped, the reason is printed. No GPU is needed.
 set -e

@@ -59,7 +59,7 @@ static void test_prefill(const specc_backend *b) {
   b->close(cache);
 }
 
-/* Other tokens are fed and dropped, what lies behind is poisoned: the same bits come back. */
+/* R48: past and present are one buffer. Other tokens are fed and dropped, what lies behind is poisoned: the same bits come back. */
 static void test_rollback(const specc_backend *b) {
   static const float values[] = { NAN, INFINITY, 1e38f, -1e38f, 0.0f };
   void *cache;
