@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from safetensors.torch import load_file
 
-from specc.build import build, plan_recipe
+from specc.build import build, compare_tokenizers, plan_recipe
 from specc.bundle import sha256_of
 from specc.calib import answers, prompts
 from specc.calib.answers import Sample
@@ -76,16 +77,17 @@ def recipe(place: Path, draft: dict[str, Any]) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "draft",
-    [
-        {"kind": "model", "checkpoint": "small-one/small"},
-        {"kind": "early-exit", "layers": 2, "norm": "early-exit-one/exit.safetensors"},
-    ],
-)
-def test_bundles_draft_with_them(place: Path, draft: dict[str, Any]) -> None:
+def test_a_small_model_is_a_draft_of_the_same_tokenizer(place: Path) -> None:
+    """What a build looks at before it exports: the plan, and that ids mean the same strings."""
+    planned = plan_recipe(load_recipe(recipe(place, {"kind": "model", "checkpoint": "small-one/small"})), None)
+    assert planned.draft is not None and planned.draft.spec.layers == 2
+    assert compare_tokenizers(planned.target, planned.draft) == []
+
+
+def test_a_bundle_drafts_with_its_own_norm(place: Path) -> None:
     """The text stays; an early exit with a norm of its own is another engine over the target's weights."""
-    bundle = build(recipe(place, draft), out=place / f"bundle-{draft['kind']}").bundle
+    draft: dict[str, Any] = {"kind": "early-exit", "layers": 2, "norm": "early-exit-one/exit.safetensors"}
+    bundle = build(recipe(place, draft), out=place / "bundle").bundle
     with Model.open(bundle.folder) as model:
         have = model.info.certificate
         model.apply(replace(have, kind="bit-exact", width_class=(0,) * len(have.widths), reasons=()))
@@ -93,7 +95,9 @@ def test_bundles_draft_with_them(place: Path, draft: dict[str, Any]) -> None:
             ask: dict[str, Any] = {"temperature": 0, "max_new_tokens": 30, "ignore_eos": True}
             texts = [session.run([1, 2, 3], speculation=on, **ask) for on in (False, True)]
     assert texts[0].tokens == texts[1].tokens and texts[1].stats["draft_calls"] > 0
+    norm = load_file(place / draft["norm"])["norm.weight"].float().numpy().tobytes()
     assert bundle.manifest["engines"]["draft"]["layers"] == 2
+    assert any(norm in path.read_bytes() for path in bundle.folder.glob("draft.onnx*"))
 
 
 def samples(target: Any) -> list[Sample]:
