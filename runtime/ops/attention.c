@@ -146,12 +146,21 @@ static void ask(const float *next, size_t count, int i, int n) {
   for (size_t at = lines * (size_t)i / (size_t)n; at < lines * (size_t)(i + 1) / (size_t)n; at++) __builtin_prefetch(next + at * line, 0, 2);
 }
 
-/* Keys of the span behind span `at`, in the order of work, and how many of its slots are filled: 0 behind the last. */
+/* First slot from `span` on that row i of sequence b sees: with a window not all of a span is read. */
+static int first_seen(const job *j, int b, int i, int span) {
+  return j->t->window ? most(span, j->past[b] + i - j->t->window + 1) : span;
+}
+
+/* Keys that are read behind span `at`, in the order of work, and how many slots they fill: 0 behind the last. */
 static const float *next_keys(const job *j, size_t at, int *slots) {
   const attention *t = j->t;
-  size_t spans = (size_t)j->spans, kv = (at + 1) / spans, kv_heads = (size_t)t->kv_heads, span = (at + 1) % spans * SPAN;
-  *slots = kv < (size_t)j->batch * kv_heads ? most(0, least(SPAN, j->past[kv / kv_heads] + j->rows - (int)span)) : 0;
-  return *slots ? j->k + (kv * (size_t)t->capacity + span) * (size_t)t->head_dim : NULL;
+  size_t spans = (size_t)j->spans, kv = (at + 1) / spans;
+  int b = (int)kv / t->kv_heads, span = (int)((at + 1) % spans) * SPAN;
+  *slots = 0;
+  if (b == j->batch) return NULL;
+  int from = first_seen(j, b, 0, span);
+  *slots = most(0, least(span + SPAN, j->past[b] + j->rows) - from);
+  return *slots ? j->k + (kv * (size_t)t->capacity + (size_t)from) * (size_t)t->head_dim : NULL;
 }
 
 /* One span of one key head for up to CHUNK queries from `first` on: keys, then values, each read from memory once: values come
@@ -159,8 +168,8 @@ static const float *next_keys(const job *j, size_t at, int *slots) {
 static void span_chunk(const job *j, size_t at, size_t first, int queries, int span) {
   size_t d = (size_t)j->t->head_dim, kv = at / (size_t)j->spans, cache = kv * (size_t)j->t->capacity * d;
   const float *keys = j->k + cache, *values = j->v + cache;
-  int slots, each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, step = least(STEP, EACH * tiles);
-  int end = least(span + SPAN, j->past[kv / (size_t)j->t->kv_heads] + j->rows);
+  int slots, b = (int)kv / j->t->kv_heads, each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, step = least(STEP, EACH * tiles);
+  int begin = first_seen(j, b, (int)first / j->per_kv, span), end = least(span + SPAN, j->past[b] + j->rows);
   const float *next = next_keys(j, at, &slots);
   float weight[CHUNK][SPAN];
   tile t[(CHUNK + 2) / 3];
@@ -168,15 +177,15 @@ static void span_chunk(const job *j, size_t at, size_t first, int queries, int s
     t[i].weight = weight + i * each;
     fill_tile(j, &t[i], at, first + (size_t)(i * each), least(each, queries - i * each), span);
   }
-  for (int s = span; s < end; s += step)
+  for (int s = begin; s < end; s += step)
     for (int i = 0; i < tiles; i++) {
       if (!first) ask(values + (size_t)s * d, (size_t)least(end - s, step) * d, i, tiles);
       score_tile(j, &t[i], keys, span, s, least(end, s + step));
     }
-  for (int i = 0; i < tiles; i++) weigh_tile(j, &t[i], (int)kv / j->t->kv_heads, first + (size_t)(i * each), span);
-  for (int s = span; s < end; s += step)
+  for (int i = 0; i < tiles; i++) weigh_tile(j, &t[i], b, first + (size_t)(i * each), span);
+  for (int s = begin; s < end; s += step)
     for (int i = 0; i < tiles; i++) {
-      if (!first && slots > s - span) ask(next + (size_t)(s - span) * d, (size_t)least(slots - (s - span), step) * d, i, tiles);
+      if (!first && slots > s - begin) ask(next + (size_t)(s - begin) * d, (size_t)least(slots - (s - begin), step) * d, i, tiles);
       blend_tile(j, &t[i], values, span, s, least(end, s + step));
     }
 }
