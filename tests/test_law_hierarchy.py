@@ -6,6 +6,7 @@ drafting alone, whatever the small draft is. 20,000 rounds as in test_law_drafts
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,19 @@ def test_faults_of_the_composition_are_found(fault: str) -> None:
     assert min(finding.p for finding in found if not finding.structure and "emitted" in finding.name) < LEVEL
 
 
-def text_law(library: Library | None) -> float:
-    """Chi-square of the first two tokens of generations against p alone: the text's own law, whatever a round sent."""
+def text_law(library: Library | None, row_ms: float = 0.0) -> float:
+    """Chi-square of the first two tokens of generations against p alone: the text's own law, whatever a round sent.
+
+    row_ms: what a further row costs, with a call of one row at 1 ms; 0: no prices, so that every node pays.
+    """
     case = CASES[NAMES[0]]
     target, _ = law.tables(case)
-    with composed(case, "model", 3, library) as model, model.session() as session:
-        rounds = session.trials(law.PROMPT, TRIALS, rounds=2, seed=SEED, k=K)
+    with composed(case, "model", 3, library) as model:
+        have = model.info.certificate
+        costs = tuple(1 + row_ms * (min(width, K + 1) - 1) for width in have.widths) if row_ms else have.call_ms
+        model.apply(replace(have, call_ms=costs, draft_call_ms=row_ms))
+        with model.session() as session:
+            rounds = session.trials(law.PROMPT, TRIALS, rounds=2, seed=SEED, k=K)
     emitted = rounds[:, :, 2 + (rounds.shape[2] - 3) // 2 :].reshape(TRIALS, -1)
     first = np.stack([row[row >= 0][:2] for row in emitted])
     expected = np.zeros((N, N))
@@ -91,6 +99,12 @@ def test_text_follows_the_target_alone() -> None:
     assert text_law(None) > LEVEL
     with controls().fault("middle_accepted_only"):
         assert text_law(controls()) < LEVEL
+
+
+@pytest.mark.parametrize("row_ms", [0.01, 0.1, 0.3])
+def test_stops_of_the_controller_keep_the_text(row_ms: float) -> None:
+    """A node is left out by what stands before it and the middle model's next q, never by what was drawn from that."""
+    assert text_law(None, row_ms) > LEVEL
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
