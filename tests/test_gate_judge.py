@@ -45,7 +45,7 @@ def test_gate_passes_on_an_exact_engine() -> None:
     assert [check.name.split(":")[0] for check in wrong] in ([], ["speed"])
     assert {"certificate", "law", "equality", "two-sample", "speed"} == set(stages)
     assert {check.name.split(":")[0] for check in result.checks} == {*stages, "lint"}
-    assert result.report["law"]["negative_controls"] == 11
+    assert result.report["law"]["negative_controls"] == 13
     assert result.certificate.kind == "bit-exact"
     assert result.certificate.k in (1, 2, 3, 4)
     assert json.dumps(result.as_dict())
