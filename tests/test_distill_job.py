@@ -1,6 +1,7 @@
 """One distillation of a tiny target from its recipe to files, twice the same bytes; wrong wishes get one sentence."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_recipe_to_files_twice_the_same_bytes(kind: str, recipe: Path) -> None:
 
 def test_no_table_leaves_no_trace_of_one(recipe: Path) -> None:
     wish = asked(recipe, "bare")
-    made = distill(Asked(**{**wish.__dict__, "table": False}))
+    made = distill(replace(wish, table=False))
     assert [file.path for file in made.files] == ["head.safetensors"]
     assert "n-gram" not in (made.folder / "README.md").read_text(encoding="utf-8")
 
@@ -58,6 +59,8 @@ def test_no_table_leaves_no_trace_of_one(recipe: Path) -> None:
 def test_wrong_wishes_get_one_sentence(recipe: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'tree'; allowed are feature, medusa, small, early-exit, table"):
         distill(asked(recipe, "x", "tree"))
+    with pytest.raises(InputError, match="no training sample is left"):
+        distill(replace(asked(recipe, "y", "table"), leave_out="chat"))
     with pytest.raises(InputError, match="cannot read the prompts"):
         own_prompts(tmp_path / "nowhere.txt")
     (tmp_path / "short.txt").write_text("only one\n", encoding="utf-8")

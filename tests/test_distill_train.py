@@ -58,6 +58,7 @@ def test_rows_foretell_the_answer(samples: list[Sample]) -> None:
     rows = batch_of([s])
     first = int(rows.counts[0].nonzero()[0])
     assert rows.next[0, first] == s.answer[0] and rows.counts[0].sum() == len(s.answer)
+    assert batch_of([s], whole=True).counts[0].sum() == len(s.ids) - 2
     assert s.hidden is not None and torch.equal(rows.wanted[0, :-1], rows.hidden[0, 1:])
 
 

@@ -27,11 +27,15 @@ class Rows:
     next: torch.Tensor
     """int64 [b, L], tokens 2..L+1: what feature p + 1 led to in the text."""
     counts: torch.Tensor
-    """bool [b, L]: rows whose next token is the answer's."""
+    """bool [b, L]: rows that are measured or trained on."""
 
 
-def batch_of(samples: Sequence[Sample]) -> Rows:
-    """Stack samples that carry hidden states; each needs at least 3 ids."""
+def batch_of(samples: Sequence[Sample], whole: bool = False) -> Rows:
+    """Stack samples that carry hidden states; each needs at least 3 ids.
+
+    Rows count whose next token is the answer's; all of them with `whole`: what the target would say after each token of
+    a prompt teaches as well, and costs little more.
+    """
     longest = max(len(s.ids) for s in samples) - 2
     width = samples[0].hidden.shape[1]  # type: ignore[union-attr]
     ids, nexts = (torch.zeros(len(samples), longest, dtype=torch.int64) for _ in range(2))
@@ -43,7 +47,7 @@ def batch_of(samples: Sequence[Sample]) -> Rows:
         text, states = torch.from_numpy(np.asarray(s.ids, np.int64)), torch.from_numpy(np.array(s.hidden, np.float32))
         ids[row, :n], nexts[row, :n] = text[1 : n + 1], text[2 : n + 2]
         hidden[row, :n], wanted[row, :n] = states[:n], states[1 : n + 1]
-        counts[row, max(0, s.n_prompt - 2) : n] = True
+        counts[row, 0 if whole else max(0, s.n_prompt - 2) : n] = True
     return Rows(ids, hidden, wanted, nexts, counts)
 
 

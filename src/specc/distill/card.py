@@ -45,7 +45,7 @@ OURS = (
     "Prompts come from templates of ours, from requests that the target wrote, and from the source and documentation "
     "of the Python standard library (PSF licence; prompts only)."
 )
-LEAK = """- The n-gram table holds runs of 3 to 5 tokens that were seen {min_count} times or more in these data, so it
+LEAK = """- The n-gram table holds runs of 2 to 6 tokens that were seen {min_count} times or more in these data, so it
   can reveal text of the prompts where own ones were given. `--no-table` leaves it out, `--min-count` asks for
   more repetitions.
 """

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 KINDS = ("feature", "medusa", "small", "early-exit", "table")
 HEAD, TABLE = "head.safetensors", "draft_table.bin"
+ORDERS = (1, 2, 3, 4, 5)
+"""Lengths of the table's contexts, in ids."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,13 @@ class Asked:
     prompts: Path | None = None
     tokens: int = 118_000
     epochs: int = 4
+    leave_out: str | None = None
+    """A prompt class that nothing is trained on, to see what a draft does for what it never saw."""
     ids: int = 6144
     seed: int = 2026
     table: bool = True
     min_count: int = 2
-    min_share: float = 0.6
+    min_share: float = 0.5
     table_bytes: int = 6_000_000
     layers: int = 0
     """Of a small model (0: 2) or before an early exit (0: half of the target's)."""
@@ -96,13 +100,15 @@ def made(asked: Asked, checkpoint: Checkpoint, spec: ModelSpec, out: Path, tell:
     settings = DataSettings(seed=asked.seed, tokens=asked.tokens, prompts=own)
     folder = asked.data or data_folder(cache.root(), spec.weights_sha256, settings)
     model = checkpoint.load()
-    tuning, samples, dropped = prepared(model, checkpoint, folder, settings, tell)
+    tuning, samples, dropped = prepared(model, checkpoint, folder, settings, asked.leave_out, tell)
     facts: dict[str, Any] = {"data": facts_of(samples, dropped, settings), "settings": {"ids": asked.ids}}
+    if asked.leave_out:
+        facts["data"]["left_out"] = asked.leave_out
     accepted: dict[str, list[float]] = {}
     names = []
     if asked.table:
         table = ngram_table.shrink(
-            ngram_table.count_table(contexts(samples, 4), (2, 3, 4), asked.min_count, asked.min_share),
+            ngram_table.count_table(contexts(samples, ORDERS[-1]), ORDERS, asked.min_count, asked.min_share),
             asked.table_bytes,
         )
         ngram_table.write_table(out / TABLE, table, spec.token_ids, spec.id_map_sha256)
@@ -123,7 +129,7 @@ def made(asked: Asked, checkpoint: Checkpoint, spec: ModelSpec, out: Path, tell:
 
 
 def prepared(
-    model: Any, checkpoint: Checkpoint, folder: Path, settings: DataSettings, tell: Tell
+    model: Any, checkpoint: Checkpoint, folder: Path, settings: DataSettings, leave_out: str | None, tell: Tell
 ) -> tuple[list[Sample], list[Sample], int]:
     """(tuning samples, training samples with nothing held out among them, how many were dropped for that)."""
     import torch
@@ -136,10 +142,12 @@ def prepared(
     paths = gather(batch, dialogue, folder, settings, tell)
     held_out = measured(batch, dialogue, folder, "held-out")
     tuning = measured(batch, dialogue, folder, "tuning")
-    every = [s for path in paths for s in answers.read_shard(path, with_hidden=True) if len(s.ids) > 3]
+    read = (s for path in paths for s in answers.read_shard(path, with_hidden=True))
+    every = [s for s in read if len(s.ids) > 3 and s.kind != leave_out]
     kept = answers.without(every, banned_by(held_out))
     if not kept:
-        raise InputError("no training sample is left once those that share text with the held-out prompts are dropped")
+        what = "the class left out and what shares text with the held-out prompts"
+        raise InputError(f"no training sample is left without {what}; give more prompts")
     model.to(torch.float32)
     return tuning, kept, len(every) - len(kept)
 
@@ -167,7 +175,7 @@ def trained(
     from specc.exporter.head_module import save_head
 
     checkpoint = load_again(model)
-    settings = Settings(seed=asked.seed, epochs=asked.epochs, batch_tokens=1024, rate=2e-3)
+    settings = Settings(seed=asked.seed, epochs=asked.epochs)
     ids = torch.tensor(frequent_ids(samples, min(asked.ids, spec.token_ids)))
     head = HeadJob.of(asked.kind, checkpoint, ids, settings)
     key = digest([asdict(settings), asked.kind, answers.data_sha256(samples), len(ids), spec.weights_sha256])

@@ -21,14 +21,14 @@ def feature_loss(head: FeatureHead, rows: Rows, depth: int) -> torch.Tensor:
     """Scalar; mean over the counted rows of each step, steps weighted by depth."""
     output = output_rows(head)
     total = torch.zeros((), device=rows.hidden.device)
-    place = torch.arange(rows.ids.shape[1], device=rows.ids.device)[None]
+    place = torch.arange(rows.ids.shape[1], device=rows.ids.device).expand_as(rows.counts)[rows.counts]
+    wanted = rows.wanted[rows.counts]
+    with torch.no_grad():
+        p = torch.softmax((wanted @ output.T).float(), -1)
     for j, out in enumerate(unroll(head, rows.ids, rows.hidden, depth)):
-        counts = rows.counts & (place >= j)
-        got, wanted = out[counts], rows.wanted[counts]
-        with torch.no_grad():
-            p = torch.softmax((wanted @ output.T).float(), -1)
-        likely = -(p * log_softmax((got @ output.T).float(), -1)).sum(-1).mean()
-        total = total + DEEPER**j * (likely + FEATURES * smooth_l1_loss(got.float(), wanted))
+        got, begun = out[rows.counts], place >= j
+        likely = -(p * log_softmax((got @ output.T).float(), -1)).sum(-1)[begun].mean()
+        total = total + DEEPER**j * (likely + FEATURES * smooth_l1_loss(got[begun].float(), wanted[begun]))
     return total
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from specc.calib.prompts import CLASSES
 from specc.verbs.options import FOLDER, SEED, Number, as_json, out, recipe_path
 
 KINDS = ("feature", "medusa", "small", "early-exit", "table")
@@ -19,6 +20,7 @@ KINDS = ("feature", "medusa", "small", "early-exit", "table")
 @click.option("--prompts", type=FOLDER, help="Own prompts, one a line, instead of ours.")
 @click.option("--tokens", type=Number(100, 10**9, whole=True), default=118_000, help="Answer tokens to train on.")
 @click.option("--epochs", type=Number(1, 1000, whole=True), default=4, help="Times that all of them are seen.")
+@click.option("--leave-out", type=click.Choice(CLASSES), help="Train on no prompt of this class.")
 @click.option("--ids", type=Number(2, 10**7, whole=True), default=6144, help="Size of the draft vocabulary.")
 @click.option("--layers", type=Number(1, 1000, whole=True), help="Of a small model, or before an early exit.")
 @click.option("--seed", type=SEED, default=2026)
@@ -26,14 +28,14 @@ KINDS = ("feature", "medusa", "small", "early-exit", "table")
 @click.option("--min-count", type=Number(1, 65535, whole=True), default=2, help="Least occurrences in the table.")
 @as_json
 def distill_verb(recipe: str, folder: Path | None, kind: str, data: Path | None, prompts: Path | None, tokens: int,
-                 epochs: int, ids: int, layers: int | None, seed: int, table: bool, min_count: int,
-                 as_json: bool) -> None:  # fmt: skip
+                 epochs: int, leave_out: str | None, ids: int, layers: int | None, seed: int, table: bool,
+                 min_count: int, as_json: bool) -> None:  # fmt: skip
     """Train a draft for the target of RECIPE on the target's own answers. Run again, it goes on where it stopped."""
     from dataclasses import asdict
 
     from specc.distill.job import Asked, distill
 
-    asked = Asked(recipe_path(recipe), kind, folder, data, prompts, tokens, epochs, ids, seed,
+    asked = Asked(recipe_path(recipe), kind, folder, data, prompts, tokens, epochs, leave_out, ids, seed,
                   table or kind == "table", min_count, layers=layers or 0)  # fmt: skip
     made = distill(asked, told)
     if as_json:
