@@ -10,13 +10,15 @@
 
 /* ------------------------------------------------------------------ the session */
 /* Row counts change from call to call, so a memory pattern of one call would not fit the next. */
-static int set_options(const library *lib, OrtSessionOptions *options, int threads) {
+static int set_options(const library *lib, OrtSessionOptions *options, int threads, bool takes_turns) {
   const ort_api *api = &lib->api;
   const char *action = "refused", *thing = "a session option", *advice = "install another version";
   int code = ort_check(lib, api->SetIntraOpNumThreads(options, threads), action, thing, advice);
   if (!code) code = ort_check(lib, api->SetInterOpNumThreads(options, 1), action, thing, advice);
   if (!code) code = ort_check(lib, api->SetSessionExecutionMode(options, ORT_SEQUENTIAL), action, thing, advice);
   if (!code) code = ort_check(lib, api->DisableMemPattern(options), action, thing, advice);
+  /* Each session has its own pool, whose threads wait for the next call by spinning. */
+  if (!code && takes_turns) code = ort_check(lib, api->AddSessionConfigEntry(options, "session.force_spinning_stop", "1"), action, thing, advice);
   if (!code) code = ort_check(lib, api->SetSessionLogSeverityLevel(options, ORT_SEVERITY_ERROR), action, thing, advice);
   return code;
 }
@@ -28,7 +30,7 @@ static int create_session(engine *e, const specc_ort_options *o, int threads) {
   if (stat(model, &found) || !S_ISREG(found.st_mode))
     return specc_error(SPECC_E_IO, "there is no graph file %s; check the path or build the bundle again", model);
   int code = ort_check(e->lib, e->lib->api.CreateSessionOptions(&options), "could not prepare", model, "close other programs");
-  if (!code) code = set_options(e->lib, options, threads);
+  if (!code) code = set_options(e->lib, options, threads, o->takes_turns != 0);
   if (!code) code = ort_check(e->lib, RegisterCustomOps(options, e->lib->base), "could not take specc's operators for", model, "install a newer one");
   if (!code && o->provider) code = ort_device_append(e->lib, options, o);
   if (!code) code = ort_check(e->lib, e->lib->api.CreateSession(e->lib->env, model, options, &e->session), "could not load", model,

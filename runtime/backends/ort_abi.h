@@ -78,6 +78,7 @@ typedef void (*ort_log_fn)(void *user, ort_enum severity, const char *category, 
   X(96, ReleaseValue, void, (OrtValue *)) \
   X(98, ReleaseTypeInfo, void, (OrtTypeInfo *)) \
   X(100, ReleaseSessionOptions, void, (OrtSessionOptions *)) \
+  X(130, AddSessionConfigEntry, OrtStatus *, (OrtSessionOptions *, const char *, const char *)) \
   X(133, RunWithBinding, OrtStatus *, (OrtSession *, const OrtRunOptions *, const OrtIoBinding *)) \
   X(134, CreateIoBinding, OrtStatus *, (OrtSession *, OrtIoBinding **)) \
   X(135, ReleaseIoBinding, void, (OrtIoBinding *)) \

@@ -302,6 +302,7 @@ static int open_engine(const bundle *b, const char *name, specc_backend *backend
   if (!code) code = read_engine(b, engine, section, &o);
   o.model = path;
   if (code) return code;
+  o.takes_turns = json_get(json_get(b->root, "engines"), "draft") != NULL;
   if (!strcmp(kind, "ort")) return open_ort(b, engine, section, &o, backend);
   if (!strcmp(kind, "tensorrt")) return open_tensorrt(b, engine, section, &o, false, backend);
   if (!strcmp(kind, "tensorrt-rtx")) return open_tensorrt(b, engine, section, &o, true, backend);

@@ -189,7 +189,7 @@ typedef struct specc_ort_options {
   int32_t widths[24];
   int32_t hidden, hidden_in;
   int32_t n_ids;                   /* input_ids are below it; 0: below vocab. A head with a reduced vocabulary reads more ids than it gives */
-  int32_t reserved;
+  int32_t takes_turns;             /* 1: another engine runs between the calls of this one, whose threads then leave the cores to it at once */
   int32_t cache_type;              /* SPECC_CACHE_ */
   int32_t gpu, n_provider_options;
   const char *provider;
