@@ -60,7 +60,7 @@ class Asked:
     epochs: int = 4
     leave_out: str | None = None
     """A prompt class that nothing is trained on, to see what a draft does for what it never saw."""
-    ids: int = 6144
+    ids: int = 2048
     seed: int = 2026
     table: bool = True
     min_count: int = 2

@@ -21,7 +21,7 @@ KINDS = ("feature", "medusa", "small", "early-exit", "table")
 @click.option("--tokens", type=Number(100, 10**9, whole=True), default=118_000, help="Answer tokens to train on.")
 @click.option("--epochs", type=Number(1, 1000, whole=True), default=4, help="Times that all of them are seen.")
 @click.option("--leave-out", type=click.Choice(CLASSES), help="Train on no prompt of this class.")
-@click.option("--ids", type=Number(2, 10**7, whole=True), default=6144, help="Size of the draft vocabulary.")
+@click.option("--ids", type=Number(2, 10**7, whole=True), default=2048, help="Size of the draft vocabulary.")
 @click.option("--layers", type=Number(1, 1000, whole=True), help="Of a small model, or before an early exit.")
 @click.option("--seed", type=SEED, default=2026)
 @click.option("--table/--no-table", default=True, help="Also write the n-gram table; it can reveal text of the data.")
@@ -35,8 +35,9 @@ def distill_verb(recipe: str, folder: Path | None, kind: str, data: Path | None,
 
     from specc.distill.job import Asked, distill
 
-    asked = Asked(recipe_path(recipe), kind, folder, data, prompts, tokens, epochs, leave_out, ids, seed,
-                  table or kind == "table", min_count, layers=layers or 0)  # fmt: skip
+    asked = Asked(recipe_path(recipe), kind=kind, out=folder, data=data, prompts=prompts, tokens=tokens, epochs=epochs,
+                  leave_out=leave_out, ids=ids, seed=seed, table=table or kind == "table", min_count=min_count,
+                  layers=layers or 0)  # fmt: skip
     made = distill(asked, told)
     if as_json:
         out({"folder": str(made.folder), "files": [asdict(f) for f in made.files], "accepted": made.accepted})
