@@ -344,8 +344,7 @@ static int read_head(const bundle *b, const json *draft, specc_head_options *o) 
   char path[PATH_BYTES];
   int code = find_engine(b, "draft", &engine);
   if (!code) code = need_int(b, engine, "engines.draft", "hidden_in", 1, 1 << 20, &o->hidden);
-  if (!code && stop && (stop->kind != JSON_NUMBER || !(stop->number >= 0 && stop->number < 1)))
-    code = bad_value(b, "draft", "stop", "a number in [0, 1)");
+  if (!code && stop && (stop->kind != JSON_NUMBER || !(stop->number >= 0 && stop->number < 1))) code = bad_value(b, "draft", "stop", "a number in [0, 1)");
   o->stop = stop && !code ? stop->number : 0;
   if (!code && ids) code = find_file(b, ids, path);
   if (!code && ids) code = specc_draft_map_read(path, b->n_ids, &map);
@@ -360,8 +359,7 @@ static int open_head(const bundle *b, const json *draft, bool feature, specc_dra
   if (!code) code = open_engine(b, "draft", &engine);
   if (code) return specc_draft_map_free((specc_draft_map *)o.map), code;
   o.engine = &engine;
-  if (!o.map && engine.vocab < b->n_ids)
-    code = bad_value(b, "draft", "ids", "the map that a head with fewer logits than ids needs");
+  if (!o.map && engine.vocab < b->n_ids) code = bad_value(b, "draft", "ids", "the map that a head with fewer logits than ids needs");
   if (!code) code = feature ? specc_feature_drafter(&o, drafter) : specc_medusa_drafter(&o, drafter);
   if (!code) return code;
   specc_draft_map_free((specc_draft_map *)o.map);
@@ -370,7 +368,6 @@ static int open_head(const bundle *b, const json *draft, bool feature, specc_dra
 }
 
 static int open_kind(const bundle *b, const json *draft, specc_drafter *drafter);
-
 static int open_hierarchy(const bundle *b, const json *draft, specc_drafter *drafter) {
   specc_backend middle = { 0 };
   specc_drafter small = { 0 };
