@@ -19,7 +19,6 @@ from specc.calib import acceptance, answers, prompts
 from specc.calib.acceptance import NOBODY, Played, Stage, lookup_stage, play, table_stage
 from specc.calib.answers import Sample
 from specc.calib.ngram_table import read_table
-from specc.calib.simulate import lookup
 from specc.errors import SpeccError
 from specc.recipe import load_recipe
 
@@ -55,11 +54,17 @@ def test_calls_of_engines() -> None:
     assert staged.calls == 3 and staged.right == (1, 0, 0, 0)
 
 
+def lookup(ids: list[int]) -> int:
+    """What followed the latest earlier occurrence of the longest run of 4 to 2 last ids."""
+    runs = ((n, i) for n in range(min(4, len(ids) - 1), 1, -1) for i in range(len(ids) - n - 1, -1, -1))
+    return next((ids[i + n] for n, i in runs if ids[i : i + n] == ids[-n:]), NOBODY)
+
+
 def test_stages_answer_as_the_runtime_does(tmp_path: Path) -> None:
-    """Lookup as calib.simulate has it; a table as its file says."""
+    """Lookup by its definition, read off the text; a table as its file says."""
     ids = np.random.default_rng(1).integers(0, 5, 120).tolist()
     found = lookup_stage(sample_of(ids, 4), 2, 4).says[0]
-    assert [found[i] for i in range(1, 120)] == [NOBODY if (t := lookup(ids[:i])) is None else t for i in range(1, 120)]
+    assert [found[i] for i in range(1, 120)] == [lookup(ids[:i]) for i in range(1, 120)]
     (tmp_path / "t.bin").write_bytes(table_bytes([1, 2, 3, 4] * 8, 8))
     orders = read_table(tmp_path / "t.bin")[1]
     text = sample_of([7, 1, 2, 3, 7, 2, 3], 1)

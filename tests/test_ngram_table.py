@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from specc.calib import ngram_table as t
-from specc.calib.simulate import Simulated, lookup, simulate, table_stage, together
 from specc.errors import InputError
 
 TEXT = [5, 6, 7, 8, 5, 6, 7, 9, 5, 6, 7, 8, 1, 2, 3]
@@ -81,15 +80,3 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         t.read_table(tmp_path / "x")
     with pytest.raises(InputError, match="at least one order"):
         t.write_table(tmp_path / "x", {}, 10, "00" * 32)
-
-
-def test_simulated_drafting_counts_calls_and_costs() -> None:
-    assert lookup([1, 2, 3, 9, 1, 2, 3]) == 9 and lookup([1, 2, 3]) is None
-    right = simulate([0], [5, 6, 7, 8, 9], [lambda ids: [5, 6, 7, 8, 9][len(ids) - 1]], 4)
-    assert right == Simulated(4, 1, pytest.approx(1.42))
-    wrong = simulate([0], [5, 6, 7], [lambda ids: 99])
-    assert (wrong.tokens, wrong.calls) == (2, 2) and wrong.cost == pytest.approx(2.13)
-    none = simulate([0], [5, 6, 7], [lambda ids: None])
-    assert none.speed_up == 1 and together([none, none]).tokens == 4
-    table = t.count_table([[1, 2, 3, 4, 5]] * 2, (2,), 1)
-    assert table_stage(table, 2, 0.5)([9, 2, 3]) == 4 and table_stage(table, 3, 0.5)([2, 3]) is None
