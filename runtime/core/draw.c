@@ -47,7 +47,8 @@ int specc_draft_pick(specc_sampler *sampler, const specc_draft_map *map, int32_t
   const int32_t *ids = map ? map->ids : NULL;
   if (s->request.options.temperature == 0 || SPECC_FAULT(q_of_argmax)) {
     int32_t at = 0;
-    for (int32_t i = 1; i < n; i++) at = q[i] > q[at] ? i : at;
+    while (at + 1 < n && q[at] == 0) at++;
+    for (int32_t i = at + 1; i < n && SPECC_FAULT(q_of_argmax); i++) at = q[i] > q[at] ? i : at;
     *token = ids ? ids[at] : at;
   } else {
     *token = draw(q, ids, n, s->request.rule, s->noise, s->n_tokens + depth, PURPOSE_DRAFT, s->work.block);
