@@ -1,6 +1,7 @@
 """One distillation of a tiny target from its recipe to files, twice the same bytes; wrong wishes get one sentence."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,3 +67,16 @@ def test_wrong_wishes_get_one_sentence(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("only one\n", encoding="utf-8")
     with pytest.raises(InputError, match="holds 1 prompts"):
         own_prompts(tmp_path / "short.txt")
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    (("--kind", "feature", "--layers", "2"), "--layers means nothing for --kind feature; it is for small, early-exit"),
+    (("--kind", "small", "--ids", "64"), "--ids means nothing for --kind small; it is for feature, medusa"),
+    (("--kind", "table", "--epochs", "2"), "--epochs means nothing for --kind table"),
+    (("--no-table", "--min-count", "3"), "--min-count means nothing with --no-table"),
+])  # fmt: skip
+def test_options_that_would_change_nothing_are_refused(
+    words: tuple[str, ...], why: str, recipe: Path, specc: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, err = specc("distill", recipe, *words)
+    assert code == 2 and why in err and not out and "Traceback" not in err

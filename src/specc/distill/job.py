@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -171,7 +170,7 @@ def trained(
     """Train one head, save it, measure it on the tuning prompts."""
     import torch
 
-    from specc.distill.train import Settings, train
+    from specc.distill.train import Settings, heard_by, train
     from specc.exporter.head_module import save_head
 
     checkpoint = load_again(model)
@@ -179,14 +178,7 @@ def trained(
     ids = torch.tensor(frequent_ids(samples, min(asked.ids, spec.token_ids)))
     head = HeadJob.of(asked.kind, checkpoint, ids, settings)
     key = digest([asdict(settings), asked.kind, answers.data_sha256(samples), len(ids), spec.weights_sha256])
-    began = time.monotonic()
-    first: list[int] = []
-
-    def heard(done: int, steps: int, loss: float) -> None:
-        first[:] = first or [done - 1]
-        tell("training", done, steps, (steps - done) * (time.monotonic() - began) / max(1, done - first[0]))
-
-    train(head.parameters, head.loss, samples, settings, folder / f"{key[:16]}.pt", heard)
+    train(head.parameters, head.loss, samples, settings, folder / f"{key[:16]}.pt", heard_by(tell))
     metadata = {**shape_of(asked.kind, spec), "seed": str(asked.seed), "data_sha256": answers.data_sha256(samples)}
     save_head(path, asked.kind, head.tensors(), ids, metadata)
     return {**asdict(settings), "ids": len(ids)}, head.accepted(tuning)

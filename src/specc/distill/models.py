@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from specc.calib import acceptance, answers
 from specc.calib.answers import Sample
 from specc.distill.batches import Rows
 from specc.distill.data import Tell
-from specc.distill.train import Settings, train
+from specc.distill.train import Settings, heard_by, train
 from specc.errors import InputError
 from specc.exporter.head_module import save_head
 from specc.exporter.trace import shallow
@@ -128,17 +127,6 @@ def trained(
     found = accepted(draft, tuning)
     names = save_small(draft.whole, checkpoint, out) if asked.kind == SMALL else save_exit(draft, about, out)
     return {**asdict(settings), "layers": layers}, found, names
-
-
-def heard_by(tell: Tell) -> Callable[[int, int, float], None]:
-    """Training progress with the time left."""
-    began, first = time.monotonic(), list[int]()
-
-    def heard(done: int, steps: int, loss: float) -> None:
-        first[:] = first or [done - 1]
-        tell("training", done, steps, (steps - done) * (time.monotonic() - began) / max(1, done - first[0]))
-
-    return heard
 
 
 def accepted(draft: DraftModel, tuning: Sequence[Sample]) -> dict[str, list[float]]:

@@ -26,7 +26,7 @@ class Settings:
     seed: int = 2026
     epochs: int = 4
     batch_tokens: int = 256
-    """Small: on few cores a step costs what its rows cost, and more steps teach more (twice at 512 against 1,024)."""
+    """Small: on few cores a step costs what its rows cost, and for the same work more steps teach more."""
     rate: float = 1.5e-3
     warm: int = 20
     """Steps until the full rate."""
@@ -119,7 +119,12 @@ def resume(path: Path, parameters: Sequence[torch.nn.Parameter], optimizer: torc
     return int(state["step"])
 
 
-def time_left(done: int, steps: int, since: float, first: int) -> float:
-    """Seconds that the rest takes at the speed since `since`, when `first` steps were made."""
-    made = done - first
-    return (steps - done) * (time.monotonic() - since) / made if made else float("nan")
+def heard_by(tell: Callable[[str, int, int, float], None]) -> Tell:
+    """Training progress, told as (what, done, of, seconds left) at the speed since the first step heard of."""
+    began, first = time.monotonic(), list[int]()
+
+    def heard(done: int, steps: int, loss: float) -> None:
+        first[:] = first or [done - 1]
+        tell("training", done, steps, (steps - done) * (time.monotonic() - began) / max(1, done - first[0]))
+
+    return heard

@@ -7,9 +7,12 @@ from pathlib import Path
 import click
 
 from specc.calib.prompts import CLASSES
+from specc.errors import InputError
 from specc.verbs.options import FOLDER, SEED, Number, as_json, out, recipe_path
 
 KINDS = ("feature", "medusa", "small", "early-exit", "table")
+ONLY_FOR = {"ids": ("feature", "medusa"), "layers": ("small", "early-exit"), "epochs": KINDS[:-1]}
+"""Options that other kinds have no use for."""
 
 
 @click.command("distill")
@@ -35,6 +38,8 @@ def distill_verb(recipe: str, folder: Path | None, kind: str, data: Path | None,
 
     from specc.distill.job import Asked, distill
 
+    refuse_unused(kind, table)
+
     asked = Asked(recipe_path(recipe), kind=kind, out=folder, data=data, prompts=prompts, tokens=tokens, epochs=epochs,
                   leave_out=leave_out, ids=ids, seed=seed, table=table or kind == "table", min_count=min_count,
                   layers=layers or 0)  # fmt: skip
@@ -46,6 +51,18 @@ def distill_verb(recipe: str, folder: Path | None, kind: str, data: Path | None,
         click.echo(f"{made.folder / file.path}  {file.bytes / 1e6:.1f} MB")
     for name, values in made.accepted.items():
         click.echo(f"accepted, {name:<10} " + " ".join(f"{value:.2f}" for value in values))
+
+
+def refuse_unused(kind: str, table: bool) -> None:
+    """Raise InputError for an option that was given and would change nothing."""
+    context = click.get_current_context()
+    given = [name for name in ("ids", "layers", "epochs", "min_count")
+             if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]  # fmt: skip
+    for name in given:
+        if kind not in ONLY_FOR.get(name, KINDS):
+            raise InputError(f"--{name} means nothing for --kind {kind}; it is for {', '.join(ONLY_FOR[name])}")
+        if name == "min_count" and not table and kind != "table":
+            raise InputError("--min-count means nothing with --no-table; leave one of them out")
 
 
 def told(what: str, done: int, of: int, left: float) -> None:
