@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import put_back
 import pytest
 from table_models import Ahead, ByWidth, Logits, Poisoning, Python, chain, draft, noise_table, self_drafting
 
-from specc.errors import InputError, RuntimeFault, SpeccError
-from specc.runtime import Io, Library, Model, Options, Table, controls, distribution, library
+from specc.errors import InputError, RuntimeFault
+from specc.runtime import Io, Library, Model, Options, Table, distribution
 
 NUMERICS = 7
 
@@ -305,16 +306,12 @@ CHECKS: list[tuple[Callable[[Library], None], str]] = [
 
 @pytest.mark.parametrize("check", [check for check, _ in CHECKS])
 def test_holds(check: Callable[[Library], None]) -> None:
-    """The shipped library, and the controls library without a fault, pass."""
-    check(library())
-    check(controls())
+    put_back.holds(check)
 
 
 @pytest.mark.parametrize(("check", "fault"), CHECKS)
 def test_found_when_put_back(check: Callable[[Library], None], fault: str) -> None:
-    """With its fault active each check fails."""
-    with controls().fault(fault), pytest.raises((AssertionError, SpeccError, pytest.fail.Exception)):
-        check(controls())
+    put_back.is_found(check, fault)
 
 
 UNSEEDED = """

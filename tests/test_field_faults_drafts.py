@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import put_back
 import pytest
 from table_models import chain, draft, noise_table, self_drafting
 
 from specc.errors import SpeccError
 from specc.gate import law
-from specc.runtime import DraftContext, Drafter, HeadDraft, Library, Model, Node, Options, Table, controls, library
+from specc.runtime import DraftContext, Drafter, HeadDraft, Library, Model, Node, Options, Table
 
 CASE = law.Case("R02", 4, "rejection", "model", Options(temperature=0.7, top_k=3))
 WIDE = (*range(1, 8), 32)
@@ -47,8 +48,6 @@ def check_switched_k(loaded: Library) -> None:
             assert result.stats["accepted"] == result.stats["proposed"]
             assert (result.stats["proposed"] > 0) == (k > 0)
             text += result.tokens
-
-
 
 
 def check_unpaid_drafts(loaded: Library) -> None:
@@ -99,13 +98,9 @@ CHECKS: list[tuple[Callable[[Library], None], str]] = [
 
 @pytest.mark.parametrize("check", sorted({check for check, _ in CHECKS}, key=lambda check: check.__name__))
 def test_holds(check: Callable[[Library], None]) -> None:
-    """The shipped library, and the controls library without a fault, pass."""
-    check(library())
-    check(controls())
+    put_back.holds(check)
 
 
 @pytest.mark.parametrize(("check", "fault"), CHECKS)
 def test_found_when_put_back(check: Callable[[Library], None], fault: str) -> None:
-    """With its fault active each check fails."""
-    with controls().fault(fault), pytest.raises((AssertionError, SpeccError, pytest.fail.Exception)):
-        check(controls())
+    put_back.is_found(check, fault)

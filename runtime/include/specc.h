@@ -453,8 +453,8 @@ typedef struct specc_model_info {
   int32_t enabled;                 /* 1: speculation is on for requests that ask for it */
   uint32_t reasons;                /* SPECC_R_ bits, 0 when enabled */
   const char *backend, *backend_version, *drafter, *engine_sha256, *digest;   /* live as long as the model; "" if none */
-  const char *device;              /* what computes: a GPU's or the CPU's name; certificates are bound to it and to */
-  const char *fingerprint;         /* the SHA-256 of what identifies it */
+  const char *device;              /* what computes: a GPU's or the CPU's name; certificates are bound to it */
+  const char *fingerprint;         /* SHA-256 of what identifies that device, as certificates hold it */
   const int32_t *eos;              /* [n_eos] */
   specc_certificate certificate;   /* the one in force; kind NONE if none fits this device */
 } specc_model_info;

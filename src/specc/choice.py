@@ -32,7 +32,7 @@ MOST = 8
 """Largest K that is tried."""
 ROW_COST = {"specc-cpu": 0.07, "ort": 0.29, "onnx24": 0.02}
 """Of a further row, in calls of one row: our own kernels on two cores with AVX512-VNNI (5 rows 1.28 by `bench_peers.py
---only rows`), ONNX Runtime's int4 (9.8 ms for one row, 21 for five), a GPU, where few rows wait for weights (assumed)."""
+--only rows`), ONNX Runtime's int4 (9.8 ms for one row, 21 for five), a GPU, few rows wait for weights (assumed)."""
 STEP = "answers to the tuning prompts"
 
 

@@ -293,7 +293,7 @@ def read_stages(table: Table) -> tuple[Draft, ...]:
         raise table.error("stages", "a stage has a draft of its own", "such a draft model stands alone, not in a chain")
     if len(stages) > MOST_STAGES or {"staged", "none", "auto"} & set(kinds):
         found = f"stages are {', '.join(kinds)}"
-        raise table.error("stages", found, f"allowed are 1 to {MOST_STAGES} drafters, none of them 'staged' or 'none'")
+        raise table.error("stages", found, f"allowed are 1 to {MOST_STAGES} drafters, none of them staged, auto, none")
     for group, what in ((ENGINE_KINDS, "an engine"), (("table",), "a table")):
         if sum(kind in group for kind in kinds) > 1:
             raise table.error("stages", f"stages are {', '.join(kinds)}", f"one of them may have {what}")
