@@ -31,6 +31,15 @@ def test_best_k_follows_costs() -> None:
         assert speed.break_even(costs(model, 9.0, 9.0, 9.0, 9.0, 18.0, 30.0), 4, 0.0) == 2.0
 
 
+def test_a_tie_goes_to_the_larger_k() -> None:
+    """K = 3 and 4 that noise alone tells apart: 4; a gain beyond it decides."""
+    def row(k: int, speed_up: float) -> speed.Row:
+        return speed.Row("prose", 0.0, k, speed_up, 0.5, 1.5, 0.5, (0.5,))
+
+    assert speed.best_k([row(1, 1.2), row(3, 1.528), row(4, 1.5236)]) == 4
+    assert speed.best_k([row(3, 1.56), row(4, 1.5236)]) == 3
+
+
 def test_useless_drafter_does_not_gain() -> None:
     """Proposals that are never right cost more than they bring."""
     classes = speed.prompt_classes(TOKENS, 256, 0)

@@ -3,7 +3,7 @@
 #define SPECC_CERTIFY_H
 #include "internal.h"
 
-#define TIMES 21
+#define TIMES 63
 
 enum evidence { NO_EVIDENCE, OTHER_WIDTH, OTHER_SLOT, NOT_FINITE, NOT_REPEATED };   /* the highest one is told */
 

@@ -21,6 +21,8 @@ from specc.gate.equality import Work
 from specc.runtime import Certificate, Model, Session
 
 LEAST_GAIN = 1.05
+TIE = 1.02
+"""Speed-ups nearer than this are one: medians of a few calls decide no closer."""
 TEMPERATURES = (0.0, 0.8)
 Progress = Callable[[int, int], Any]
 
@@ -167,12 +169,16 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def best_k(rows: Sequence[Row]) -> int:
-    """The K with the largest geometric mean of speed-ups over classes and temperatures."""
+    """The largest K whose geometric mean of speed-ups over classes and temperatures is within `TIE` of the best.
+
+    K is a ceiling: the controller proposes fewer tokens where fewer pay.
+    """
     def mean(k: int) -> float:
         gains = [math.log(max(row.speed_up, 1e-9)) for row in rows if row.k == k]
-        return sum(gains) / len(gains)
+        return math.exp(sum(gains) / len(gains))
 
-    return max(sorted({row.k for row in rows}), key=mean)
+    means = {k: mean(k) for k in {row.k for row in rows}}
+    return max(k for k, gain in means.items() if gain * TIE >= max(means.values()))
 
 
 def break_even(certificate: Certificate, k: int, draft_ms: float) -> float:
