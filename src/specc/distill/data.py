@@ -35,10 +35,10 @@ class DataSettings:
     """What decides the data, beside the target."""
 
     seed: int = 2026
-    tokens: int = 118_000
+    tokens: int = 240_000
     """Answer tokens; shards are made until so many are there."""
-    size: int = 16
-    """Of a shard, see calib.answers.make_shard."""
+    size: int = 48
+    """Of a shard, see calib.answers.make_shard: few shards end with slots that wait for the last answers."""
     prompts: tuple[str, ...] = ()
     """The user's own, used instead of ours."""
 

@@ -55,8 +55,8 @@ class Asked:
     out: Path | None = None
     data: Path | None = None
     prompts: Path | None = None
-    tokens: int = 118_000
-    epochs: int = 4
+    tokens: int = 240_000
+    epochs: int = 5
     leave_out: str | None = None
     """A prompt class that nothing is trained on, to see what a draft does for what it never saw."""
     ids: int = 2048
