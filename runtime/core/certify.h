@@ -3,7 +3,7 @@
 #define SPECC_CERTIFY_H
 #include "internal.h"
 
-#define TIMES 63
+#define TIMES 63   /* calls of a width that are timed, widths in turn: some seconds, so that one busy moment decides no price */
 
 enum evidence { NO_EVIDENCE, OTHER_WIDTH, OTHER_SLOT, NOT_FINITE, NOT_REPEATED };   /* the highest one is told */
 

@@ -55,7 +55,7 @@ class Asked:
     out: Path | None = None
     data: Path | None = None
     prompts: Path | None = None
-    tokens: int = 240_000
+    tokens: int = DataSettings.tokens
     epochs: int = 5
     leave_out: str | None = None
     """A prompt class that nothing is trained on, to see what a draft does for what it never saw."""
