@@ -104,23 +104,24 @@ def stat_of(path: Path) -> tuple[int, int]:
 
 
 @cache
-def code_hash(package: str) -> str:
-    """SHA-256 over the Python source of one of our packages or modules, found without importing it."""
-    paths = source_files(package)
+def code_hash(*names: str) -> str:
+    """SHA-256 over the Python source of some of our packages (subfolders included) or modules, found without importing."""
     digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for name in names:
+        for relative, path in source_files(name):
+            digest.update(f"{name}/{relative}".encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def source_files(package: str) -> list[Path]:
-    """A module's own file, or all Python files of a package's folder."""
-    spec = util.find_spec(package)
+def source_files(name: str) -> list[tuple[str, Path]]:
+    """A module's own file, or all Python files below a package's folder, each with its path in there."""
+    spec = util.find_spec(name)
     if spec is None:
         return []
-    if spec.submodule_search_locations:
-        return sorted(path for folder in spec.submodule_search_locations for path in Path(folder).glob("*.py"))
-    return [Path(spec.origin)] if spec.origin else []
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    if folders:
+        return sorted((str(path.relative_to(folder)), path) for folder in folders for path in folder.rglob("*.py"))
+    return [(Path(spec.origin).name, Path(spec.origin))] if spec.origin else []
 
 
 @cache
