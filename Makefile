@@ -46,7 +46,8 @@ check: $(VENV)/dev.stamp $(VENV)/demo.stamp
 	$(VENV)/bin/ruff check .
 	rm -rf $(VENV)/typed && mkdir -p $(VENV)/typed/specc
 	ln -s $(CURDIR)/src/specc/* $(VENV)/typed/specc/
-	ln -s $(addprefix $(CURDIR)/,exporter calib targets recipes runtime) $(VENV)/typed/specc/
+	ln -s $(addprefix $(CURDIR)/,exporter calib targets recipes) $(VENV)/typed/specc/
+	ln -s $(CURDIR)/runtime/python $(VENV)/typed/specc/runtime
 	cd $(VENV)/typed && ../bin/python -m mypy --config-file ../../pyproject.toml -p specc
 
 $(VENV)/venv.stamp:

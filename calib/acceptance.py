@@ -53,7 +53,10 @@ class Played:
 
     def speed_up(self, row_cost: float, draft_cost: float) -> float:
         """Against one token a call; costs of a further row and of a draft call, in target calls of one row."""
-        spent = sum(n * (1 + row_cost * proposed) for proposed, n in enumerate(self.rows)) + draft_cost * self.calls
+        spent = (
+            sum(n * (1 + row_cost * proposed) for proposed, n in enumerate(self.rows))
+            + draft_cost * self.calls
+        )
         return self.tokens / max(spent, 1e-9)
 
 
@@ -94,11 +97,17 @@ def next_token(stages: Sequence[Stage], depth: int, index: int) -> tuple[int, bo
 
 def together(parts: Sequence[Played]) -> Played:
     """The sum of some at one K."""
+
     def added(values: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         return tuple(map(sum, zip(*values, strict=True)))
 
-    return Played(sum(p.tokens for p in parts), added([p.rows for p in parts]), sum(p.calls for p in parts),
-                  added([p.right for p in parts]), added([p.tried for p in parts]))  # fmt: skip
+    return Played(
+        sum(p.tokens for p in parts),
+        added([p.rows for p in parts]),
+        sum(p.calls for p in parts),
+        added([p.right for p in parts]),
+        added([p.tried for p in parts]),
+    )
 
 
 # ---------------------------------------------------------------------- stages
@@ -123,7 +132,9 @@ def table_stage(sample: Sample, table: Orders, min_count: int) -> Stage:
     says = np.full((1, len(ids)), NOBODY, np.int64)
     for i in range(sample.n_prompt, len(ids)):
         contexts = (tuple(ids[i - order : i]) for order in sorted(table, reverse=True) if order <= i)
-        says[0, i] = next((t for c in contexts if (t := entry_of(table[len(c)], c, min_count)) != NOBODY), NOBODY)
+        says[0, i] = next(
+            (t for c in contexts if (t := entry_of(table[len(c)], c, min_count)) != NOBODY), NOBODY
+        )
     return Stage(says)
 
 
@@ -148,7 +159,7 @@ def model_stage(sample: Sample, argmax: Callable[[Sequence[int]], Sequence[int]]
 
 def feature_stage(sample: Sample, head: Any, ids: Any, depth: int, stop: float) -> Stage:
     """A feature head, unrolled over the text; silent where its largest probability is below `stop`."""
-    from specc.distill.batches import batch_of
+    from specc.calib.batches import batch_of
     from specc.distill.losses import foretell
 
     found = foretell(head, batch_of([sample]), ids, depth)

@@ -84,7 +84,10 @@ def make_shard(
     wanted = requests.paragraphs(pick, size)
     asks = [Ask(dialogue.prompt(p.text), SAMPLED * (i % 2), LIMIT) for i, p in enumerate(wanted)]
     answers = batch.answer([*turns, *asks], hash_number(seed, number, 0), tell)
-    first = [sample(p.kind, ask, dialogue, a) for p, ask, a in zip(wanted, asks, answers[len(turns) :], strict=True)]
+    first = [
+        sample(p.kind, ask, dialogue, a)
+        for p, ask, a in zip(wanted, asks, answers[len(turns) :], strict=True)
+    ]
     written = [start + dialogue.decode(a.ids) for start, a in zip(starts, answers, strict=False)]
     texts = [dialogue.decode([int(id) for id in s.answer]).strip() for s in first]
     prompts = requests.prompts(pick, [t.strip() for t in written if t.strip()], texts, size)

@@ -72,7 +72,9 @@ class Batch:
         self.model, self.eos, self.device, self.size = model, frozenset(eos), like.device, slots
         self.capacity, self.slots = capacity, Slots(keys, values, torch.arange(0), torch.arange(0))
 
-    def answer(self, asks: Sequence[Ask], seed: int, tell: Callable[[int], None] = lambda tokens: None) -> list[Answer]:
+    def answer(
+        self, asks: Sequence[Ask], seed: int, tell: Callable[[int], None] = lambda tokens: None
+    ) -> list[Answer]:
         """What follows each prompt; `tell` hears how many tokens a step made."""
         draws = torch.Generator().manual_seed(seed)
         waiting = sorted(range(len(asks)), key=lambda i: len(asks[i].ids), reverse=True)
@@ -111,7 +113,10 @@ class Batch:
         items = running.values()
         lengths = torch.tensor([len(item.ask.ids) + len(item.out) - 1 for item in items])
         ids = torch.tensor([[item.out[-1]] for item in items])
-        self.slots.rows, self.slots.lengths = torch.tensor(list(running), device=self.device), lengths.to(self.device)
+        self.slots.rows, self.slots.lengths = (
+            torch.tensor(list(running), device=self.device),
+            lengths.to(self.device),
+        )
         seen = torch.arange(int(lengths.max()) + 1) <= lengths[:, None]
         self.slots.mask = seen[:, None, None].to(self.device)
         return self.call(list(items), ids, lengths[:, None], [1] * len(ids))
@@ -164,7 +169,9 @@ def choose(logits: torch.Tensor, heat: Sequence[float], draws: torch.Generator) 
 def attention_swapped(config: Any, slots: Slots) -> Iterator[None]:
     """Every layer's attention reads and writes `slots` while the block runs."""
 
-    def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any) -> Any:
+    def attend(
+        module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any
+    ) -> Any:
         keys, values = slots.keys[module.layer_idx], slots.values[module.layer_idx]
         return attention(slots, keys, values, query, key, value, scaling), None
 
@@ -192,7 +199,9 @@ def attention(
     groups = heads // key.shape[1]
     if slots.mask is None:
         keys[slots.rows, :, :rows], values[slots.rows, :, :rows] = key, value
-        out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1)
+        out = scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1
+        )
         return out.transpose(1, 2)
     keys[slots.rows, :, slots.lengths], values[slots.rows, :, slots.lengths] = key[:, :, 0], value[:, :, 0]
     total = slots.mask.shape[-1]

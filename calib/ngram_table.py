@@ -55,9 +55,10 @@ def count_table(
         table[order] = {
             context: entry
             for context, nexts in counts[order].items()
-            if (entry := best(nexts)).count >= min_count and entry.count >= min_share * entry.total
+            if (entry := best(nexts)).count >= min_count
+            and entry.count >= min_share * entry.total
             and not ((less := shorter.get(context[1:])) and less.next == entry.next)
-        }  # fmt: skip
+        }
     return table
 
 
@@ -126,7 +127,9 @@ def filled(part: Mapping[Context, Entry]) -> npt.NDArray[np.void]:
     size = slots_for(len(part))
     while True:
         slots = np.zeros(size, SLOT)
-        if all(place(slots, context, entry) for context, entry in sorted(part.items(), key=lambda e: -e[1].count)):
+        if all(
+            place(slots, context, entry) for context, entry in sorted(part.items(), key=lambda e: -e[1].count)
+        ):
             return slots
         size *= 2
 

@@ -44,7 +44,9 @@ def prompts(pick: Pick, written: Sequence[str], texts: Sequence[str], size: int)
     ]
     code = [Prompt("code", pick.choice((completion, completion, coding))(pick)) for _ in range(size)]
     sources = [*texts, *(docstring(pick) for _ in range(size // 4))]
-    rewriting = [Prompt("rewriting", pick.choice(subjects.REWRITINGS).format(text)) for text in sources[-size:]]
+    rewriting = [
+        Prompt("rewriting", pick.choice(subjects.REWRITINGS).format(text)) for text in sources[-size:]
+    ]
     halves: tuple[Callable[[], str], ...] = (
         lambda: pick.choice(subjects.JSON_THINGS).format(pick.choice(subjects.THINGS)),
         lambda: pick.choice(subjects.JSON_TEXTS).format(pick.choice(sources)),
@@ -84,7 +86,11 @@ def functions() -> tuple[str, ...]:
             continue
         text = Path(spec.origin).read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.col_offset == 0 and ast.get_docstring(node):
+            if (
+                isinstance(node, (ast.FunctionDef, ast.ClassDef))
+                and node.col_offset == 0
+                and ast.get_docstring(node)
+            ):
                 source = ast.get_source_segment(text, node) or ""
                 if 6 <= source.count("\n") <= 60 and len(source) < 3000:
                     found.append(source)

@@ -148,8 +148,11 @@ def entropy(seen: Seen) -> float:
 
 
 METHODS: Mapping[str, Callable[[Seen], float]] = {
-    "max": largest, "percentile": percentile, "mse": least_error, "entropy": entropy,
-}  # fmt: skip
+    "max": largest,
+    "percentile": percentile,
+    "mse": least_error,
+    "entropy": entropy,
+}
 
 
 def lost(counts: np.ndarray, top: float) -> float:
@@ -202,7 +205,9 @@ def factors(activations: np.ndarray, weights: np.ndarray, share: float) -> np.nd
     both = (activations > 0) & (weights > 0)
     one = np.ones_like(activations)
     a, w = np.where(both, activations, one), np.where(both, weights, one)
-    result: np.ndarray = np.where(both, np.clip(a**share / w ** (1 - share), 1e-4, 1e4), one).astype(np.float32)
+    result: np.ndarray = np.where(both, np.clip(a**share / w ** (1 - share), 1e-4, 1e4), one).astype(
+        np.float32
+    )
     return result
 
 

@@ -17,10 +17,35 @@ LEAST = 64
 LETTERS = 16
 """Most characters that a token is thought to stand for; no more text than that is looked at."""
 MODULES = (
-    "argparse", "collections", "contextlib", "csv", "datetime", "decimal", "difflib", "doctest", "fractions",
-    "functools", "heapq", "inspect", "json", "logging", "optparse", "pathlib", "pickle", "random", "shelve",
-    "statistics", "string", "tarfile", "textwrap", "threading", "typing", "unittest", "uuid", "zipfile",
-)  # fmt: skip
+    "argparse",
+    "collections",
+    "contextlib",
+    "csv",
+    "datetime",
+    "decimal",
+    "difflib",
+    "doctest",
+    "fractions",
+    "functools",
+    "heapq",
+    "inspect",
+    "json",
+    "logging",
+    "optparse",
+    "pathlib",
+    "pickle",
+    "random",
+    "shelve",
+    "statistics",
+    "string",
+    "tarfile",
+    "textwrap",
+    "threading",
+    "typing",
+    "unittest",
+    "uuid",
+    "zipfile",
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +76,9 @@ def read_text(path: Path) -> Text:
     try:
         return Text(path.name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the calibration text {path}: {error}; give a UTF-8 text file") from error
+        raise InputError(
+            f"cannot read the calibration text {path}: {error}; give a UTF-8 text file"
+        ) from error
 
 
 def documentation() -> Text:
@@ -63,7 +90,9 @@ def documentation() -> Text:
             break
     text = "\n\n".join(parts)
     if not text:
-        raise EnvironmentFault("this Python comes without library sources; name a file under calibration.text")
+        raise EnvironmentFault(
+            "this Python comes without library sources; name a file under calibration.text"
+        )
     return Text("documentation of the Python standard library", text)
 
 
@@ -74,7 +103,9 @@ def docstrings(module: str) -> Iterator[str]:
         return
     tree = ast.parse(Path(spec.origin).read_bytes())
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (
+            text := ast.get_docstring(node)
+        ):
             yield text
 
 
@@ -82,5 +113,7 @@ def calibration_ids(encode: Callable[[str], Sequence[int]], text: Text, limit: i
     """The first `limit` ids of the text. Raises InputError where it gives too few to measure anything."""
     ids = list(encode(text.text[: limit * LETTERS]))[:limit]
     if len(ids) < LEAST:
-        raise InputError(f"the calibration text {text.origin} gives {len(ids)} tokens; at least {LEAST} are needed")
+        raise InputError(
+            f"the calibration text {text.origin} gives {len(ids)} tokens; at least {LEAST} are needed"
+        )
     return ids

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.plan import EnginePlan
+from specc.contracts.plan import EnginePlan
 
 if TYPE_CHECKING:
-    from specc.exporter.checkpoint import Checkpoint
-    from specc.exporter.graph import Graph
+    from specc.exporter.checkpoint.checkpoint import Checkpoint
+    from specc.exporter.graph.graph import Graph
 
 Ranges = dict[str, float]
 """Largest magnitude that counts of each product's input, by the name of the product's module."""
@@ -48,9 +48,11 @@ def export(
     weights reads them from the `target.onnx.data` that already lies in `folder`. Raises InputError for a checkpoint
     that cannot be read, StageError when a stage changed the model's results.
     """
-    from specc.exporter import check, check_nodes, quality, save, trace
-    from specc.exporter.float_twin import float_twin
-    from specc.exporter.held_out import held_out_ids
+    from specc.exporter import trace
+    from specc.exporter.check import check, check_nodes, quality
+    from specc.exporter.check.float_twin import float_twin
+    from specc.exporter.check.held_out import held_out_ids
+    from specc.exporter.graph import save
 
     started, tell = time.monotonic(), progress or (lambda stage, part: None)
     tell("load", 0.0)
@@ -83,13 +85,13 @@ def export(
 def lower(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint, ranges: Ranges | None = None) -> Graph:
     """Weights in the plan's scheme, read by the operators of its dialect."""
     if plan.dialect == "ort":
-        from specc.exporter.half_ort import half_ort
-        from specc.exporter.quantize import quantize
+        from specc.exporter.lower.half_ort import half_ort
+        from specc.exporter.lower.quantize import quantize
 
         return half_ort(graph, plan.scheme) if plan.dtype == "fp16" else quantize(graph, plan.scheme)
-    from specc.exporter.gguf_codes import GgufCodes
-    from specc.exporter.lower_cpu import lower_cpu
-    from specc.exporter.lower_onnx24 import lower_onnx24
+    from specc.exporter.checkpoint.gguf_codes import GgufCodes
+    from specc.exporter.lower.lower_cpu import lower_cpu
+    from specc.exporter.lower.lower_onnx24 import lower_onnx24
 
     stored = GgufCodes(checkpoint.source.path, checkpoint.header) if checkpoint.header is not None else None
     if plan.dialect == "onnx24":
@@ -99,13 +101,13 @@ def lower(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint, ranges: Ranges
 
 def fuse(graph: Graph) -> Graph:
     """All rewrites in their order; each leaves alone what it does not know."""
-    from specc.exporter.drop_reshape import drop_reshape
-    from specc.exporter.fuse_head import fuse_head
-    from specc.exporter.fuse_norm import fuse_norm
-    from specc.exporter.fuse_qkv import fuse_qkv
-    from specc.exporter.fuse_rotary import fuse_rotary
-    from specc.exporter.fuse_skip_norm import fuse_skip_norm
-    from specc.exporter.names import name_weights
+    from specc.exporter.graph.names import name_weights
+    from specc.exporter.rewrites.drop_reshape import drop_reshape
+    from specc.exporter.rewrites.fuse_head import fuse_head
+    from specc.exporter.rewrites.fuse_norm import fuse_norm
+    from specc.exporter.rewrites.fuse_qkv import fuse_qkv
+    from specc.exporter.rewrites.fuse_rotary import fuse_rotary
+    from specc.exporter.rewrites.fuse_skip_norm import fuse_skip_norm
 
     for rewrite in (name_weights, fuse_norm, fuse_skip_norm, fuse_rotary, fuse_qkv, fuse_head, drop_reshape):
         graph = rewrite(graph)

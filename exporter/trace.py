@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from specc.contracts.plan import EnginePlan
 from specc.errors import EnvironmentFault, InputError
-from specc.exporter.graph import OPSETS, Graph
-from specc.exporter.quiet import quiet
-from specc.exporter.spec import ROPE_TYPES
-from specc.plan import EnginePlan
+from specc.exporter.checkpoint.spec import ROPE_TYPES
+from specc.exporter.graph.graph import OPSETS, Graph
+from specc.exporter.graph.quiet import quiet
 
 ATTENTION = "specc_ort"
 SAMPLE_ROWS, SAMPLE_WANTED = 5, 3
@@ -45,12 +45,20 @@ def trace(model: torch.nn.Module, plan: EnginePlan) -> Graph:
             opset_version=OPSETS[""],
             optimize=True,
             verbose=False,
-            input_names=["input_ids", "past_len", "position", "logit_rows", *cache_names("past", plan.layers)],
+            input_names=[
+                "input_ids",
+                "past_len",
+                "position",
+                "logit_rows",
+                *cache_names("past", plan.layers),
+            ],
             output_names=["logits", *["hidden"] * plan.hidden, *cache_names("present", plan.layers)],
             dynamic_shapes=dynamic_shapes(plan.layers),
         )
     if program is None:
-        raise EnvironmentFault(f"torch {torch.__version__} returned no ONNX program for the {plan.name} model.")
+        raise EnvironmentFault(
+            f"torch {torch.__version__} returned no ONNX program for the {plan.name} model."
+        )
     graph = Graph(program.model, plan.name)
     check_symbolic(graph)
     return graph
@@ -94,7 +102,12 @@ class Engine(torch.nn.Module):
         logits = self.model(input_ids=input_ids, position_ids=position, use_cache=False).logits
         order = range(len(past_k))
         hidden = () if step.hidden is None else (step.hidden[0],)
-        return logits[0], *hidden, tuple(step.present_k[i] for i in order), tuple(step.present_v[i] for i in order)
+        return (
+            logits[0],
+            *hidden,
+            tuple(step.present_k[i] for i in order),
+            tuple(step.present_v[i] for i in order),
+        )
 
 
 class RotaryTable(torch.nn.Module):
@@ -161,7 +174,9 @@ def shallow(module: Any) -> Any:
 def attention_at_the_door(config: Any, layers: int, step: CacheStep) -> Iterator[None]:
     """Route the attention of every layer to the cache-updating operator while the block runs."""
 
-    def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any) -> Any:
+    def attend(
+        module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any
+    ) -> Any:
         return cached_attention(step, module.layer_idx, query, key, value, scaling), None
 
     AttentionInterface.register(ATTENTION, attend)
@@ -175,7 +190,12 @@ def attention_at_the_door(config: Any, layers: int, step: CacheStep) -> Iterator
 
 
 def cached_attention(
-    step: CacheStep, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+    step: CacheStep,
+    layer: int,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float | None,
 ) -> torch.Tensor:
     """Append key and value at slot past_len and attend; query [1, heads, R, dim] -> [1, R, heads, dim]."""
     batch, heads, rows, dim = query.shape

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from specc.contracts.yaml_table import Table, read_table
 from specc.errors import InputError, SpeccError
-from specc.marked import Table, read_table
 from specc.targets.gpu import Gpu, read_gpu
 
 FOLDER = Path(__file__).resolve().parent
@@ -94,9 +94,18 @@ def read_hardware(path: Path) -> Hardware:
     """Check one profile."""
     table = read_table(path)
     table.only(
-        "title", "machines", "dialect", "backend", "threads", "memory_mb", "bandwidth_gb_s", "gpu", "also", "sources",
+        "title",
+        "machines",
+        "dialect",
+        "backend",
+        "threads",
+        "memory_mb",
+        "bandwidth_gb_s",
+        "gpu",
+        "also",
+        "sources",
         "verified",
-    )  # fmt: skip
+    )
     backend = table.choice("backend", BACKENDS, "ort")
     return Hardware(
         name=path.stem,
@@ -107,7 +116,9 @@ def read_hardware(path: Path) -> Hardware:
         threads=table.integer("threads", None, 1, 1024),
         memory_mb=table.integer("memory_mb", None, 64, 1 << 24),
         bandwidth_gb_s=table.number("bandwidth_gb_s", None, 0.1, 1e5),
-        gpu=read_gpu(table.table("gpu", required=True), backend == "tensorrt-rtx") if needs_gpu(table) else None,
+        gpu=read_gpu(table.table("gpu", required=True), backend == "tensorrt-rtx")
+        if needs_gpu(table)
+        else None,
         also=table.choices("also", DIALECTS, ()),
         sources=tuple((key, str(where)) for key, where in table.table("sources").values.items()),
         verified=bool(table.one_of("verified", (True, False), True)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from specc.contracts.yaml_table import Table
 from specc.errors import InputError
-from specc.marked import Table
 from specc.targets.tensorrt import LEAST_SM, Builder, version_of
 
 FINISH = ("here", "device")
@@ -64,7 +64,9 @@ class Gpu:
             names = [system.name for system in self.systems]
             near = get_close_matches(name, names, 1, 0.3)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise InputError(f"there is no system {name!r} of this target; {hint}there are {', '.join(names)}")
+            raise InputError(
+                f"there is no system {name!r} of this target; {hint}there are {', '.join(names)}"
+            )
         return replace(self, systems=(found, *(system for system in self.systems if system is not found)))
 
 
@@ -92,4 +94,6 @@ def read_systems(table: Table) -> tuple[System, ...]:
         raise table.wrong("systems", "a list is needed of mappings with name, tensorrt, cuda and glibc")
     for row in rows:
         row.only("name", "tensorrt", "cuda", "glibc")
-    return tuple(System(*(row.text(key, None) for key in ("name", "tensorrt", "cuda", "glibc"))) for row in rows)
+    return tuple(
+        System(*(row.text(key, None) for key in ("name", "tensorrt", "cuda", "glibc"))) for row in rows
+    )

@@ -25,8 +25,12 @@ TYPES: Mapping[str, Version] = {"FLOAT8E4M3FN": (10, 0), "INT4": (10, 0), "BFLOA
 LEAST_SM: Mapping[str, int] = {"fp32": 70, "fp16": 70, "bf16": 80, "w4": 80, "w8": 80, "int8": 75, "fp8": 89}
 """Lowest compute capability of each precision (10 x major + minor)."""
 INSTEAD: Mapping[str, tuple[str, ...]] = {
-    "fp8": ("w8", "fp16"), "int8": ("w8", "fp16"), "w8": ("fp16",), "w4": ("w8", "fp16"), "bf16": ("fp16",),
-}  # fmt: skip
+    "fp8": ("w8", "fp16"),
+    "int8": ("w8", "fp16"),
+    "w8": ("fp16",),
+    "w4": ("w8", "fp16"),
+    "bf16": ("fp16",),
+}
 """What comes nearest to a precision, best first."""
 RTX_FIRST: Version = (1, 7)
 """TensorRT-RTX counts its own versions; from this one on it takes all of the above (built and seen here)."""

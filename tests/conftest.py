@@ -77,15 +77,17 @@ def byte_tokenizer() -> str:
 @pytest.fixture
 def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A checkpoint folder `tiny` and an exporter that writes a few bytes; `.exports` counts the exports."""
-    from specc import checkpoint as remembered
-    from specc.cache import code_hash
-    from specc.plan import ModelSpec
+    from specc.contracts.plan import ModelSpec
+    from specc.pipeline import checkpoint as remembered
+    from specc.pipeline.cache import code_hash
 
     folder = tmp_path / "tiny"
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(b"weights")
     counter = SimpleNamespace(exports=0, folder=folder)
-    spec = ModelSpec("llama", 258, 258, 2, 32, 4, 2, 8, 64, 2048, True, (1,), 0, 20000, "i" * 64, "w" * 64, None, None)
+    spec = ModelSpec(
+        "llama", 258, 258, 2, 32, 4, 2, 8, 64, 2048, True, (1,), 0, 20000, "i" * 64, "w" * 64, None, None
+    )
     text = byte_tokenizer()
 
     def save_tokenizer(place: Path) -> Path:
@@ -93,9 +95,14 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
         return place / "tokenizer.json"
 
     fake = SimpleNamespace(
-        spec=spec, provenance={"source": "tiny"}, chat_template=TEMPLATE, strip_leading_space=False,
-        id_bytes=lambda: [b"", b"", *(bytes([i]) for i in range(256))], save_tokenizer=save_tokenizer, tokens=text,
-    )  # fmt: skip
+        spec=spec,
+        provenance={"source": "tiny"},
+        chat_template=TEMPLATE,
+        strip_leading_space=False,
+        id_bytes=lambda: [b"", b"", *(bytes([i]) for i in range(256))],
+        save_tokenizer=save_tokenizer,
+        tokens=text,
+    )
 
     def export(checkpoint: Any, engine: Any, place: Path, progress: Any = None) -> Any:
         counter.exports += 1
@@ -107,10 +114,10 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
 
     remembered.open_once.cache_clear()
     code_hash.cache_clear()
-    monkeypatch.setattr("specc.checkpoint.open_once", lambda source, base: fake)
+    monkeypatch.setattr("specc.pipeline.checkpoint.open_once", lambda source, base: fake)
     monkeypatch.setattr("specc.exporter.export", export)
     monkeypatch.setattr("specc.gate.lint.lint_file", lambda path, engine="auto": [])
     groups = [{"group": f"layer {i}", "kl": 0.01 * i, "top1": 0.9} for i in range(5)]
-    monkeypatch.setattr("specc.exporter.sensitivity.sensitivity", lambda *_: groups)
+    monkeypatch.setattr("specc.exporter.check.sensitivity.sensitivity", lambda *_: groups)
     counter.checkpoint, counter.spec = fake, spec
     return counter

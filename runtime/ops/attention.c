@@ -1,13 +1,14 @@
-/* attention.c - causal attention over a cache written in place; a row's bits depend on its position and the cache alone.
+/* attention.c - causal attention over a cache written in place; a row's bits depend on its position and the
+ * cache alone.
  *
- * Keys are taken in spans of 128 by absolute slot. Within a span: score = (scale * q) . k, soft cap, bias, then m, l and o
- * in the order that kernels.h states. Spans are joined in rising order with the
- * largest m of all (Dao et al., "FlashAttention", 2022; the split over spans is "flash decoding"). Spans are the unit of
+ * Keys are taken in spans of 128 by absolute slot. Within a span: score = (scale * q) . k, soft cap, bias,
+ * then m, l and o in the order that kernels.h states. Spans are joined in rising order with the largest m of
+ * all (Dao et al., "FlashAttention", 2022; the split over spans is "flash decoding"). Spans are the unit of
  * work for threads, so that no sum ever depends on their number. Slots beyond the rows of the call
  * are never read. */
-#include "float_math.h"
-#include "internal.h"
-#include "ops.h"
+#include "core/internal.h"
+#include "ops/float_math.h"
+#include "ops/ops.h"
 #include <math.h>
 
 enum { SPAN = 128 };
@@ -18,16 +19,18 @@ typedef struct job {
   const float *qkv, *bias;
   const int32_t *past;
   const int64_t *position;
-  float *q;                        /* [batch][kv_heads][rows][heads that share a key head][head_dim] rotated and scaled */
-  float *part;                     /* [batch][kv_heads][spans][rows * heads that share][head_dim + 2]: o, m, l */
-  atomic_int *left;                /* [batch][kv_heads] spans not done yet */
+  float *q;         /* [batch][kv_heads][rows][heads that share a key head][head_dim] rotated and scaled */
+  float *part;      /* [batch][kv_heads][spans][rows * heads that share][head_dim + 2]: o, m, l */
+  atomic_int *left; /* [batch][kv_heads] spans not done yet */
   float *k, *v, *y;
   int batch, rows, spans, per_kv;
   stage placed;
 } job;
 
-/* Halves rotated against each other: Su et al., "RoFormer" (2021), in the layout of the Hugging Face models. */
-SPECC_CLONES static void rotate(const float *x, const float *cosine, const float *sine, int half, int head_dim, float scale, float *out) {
+/* Halves rotated against each other: Su et al., "RoFormer" (2021), in the layout of the Hugging Face models.
+ */
+SPECC_CLONES static void rotate(
+    const float *x, const float *cosine, const float *sine, int half, int head_dim, float scale, float *out) {
   for (int i = 0; i < half; i++) {
     float a = x[i], b = x[i + half];
     out[i] = (a * cosine[i] - b * sine[i]) * scale;
@@ -47,7 +50,8 @@ static void place_row(void *argument, size_t at) {
   size_t slot = (size_t)(j->past[b] + i);
   for (int h = 0; h < t->heads; h++) {
     size_t kv = (size_t)(b * t->kv_heads + h / j->per_kv), in_group = (size_t)(h % j->per_kv);
-    rotate(row + h * d, c, s, half, d, t->scale, j->q + ((kv * (size_t)j->rows + (size_t)i) * (size_t)j->per_kv + in_group) * (size_t)d);
+    rotate(row + h * d, c, s, half, d, t->scale,
+        j->q + ((kv * (size_t)j->rows + (size_t)i) * (size_t)j->per_kv + in_group) * (size_t)d);
   }
   for (int h = 0; h < t->kv_heads; h++) {
     size_t to = ((size_t)(b * t->kv_heads + h) * (size_t)t->capacity + slot) * (size_t)d;
@@ -57,7 +61,7 @@ static void place_row(void *argument, size_t at) {
 }
 
 static void soften(float *score, int n, float cap) {
-  for (int s = 0; s < n; s++) {                               /* tanh by the stated exp */
+  for (int s = 0; s < n; s++) { /* tanh by the stated exp */
     float x = score[s] / cap, e = exp_float(-2.0f * fabsf(x)), y = (1.0f - e) / (1.0f + e);
     score[s] = cap * (x < 0 ? -y : y);
   }
@@ -71,25 +75,38 @@ static void seen(const job *j, int b, int i, int begin, int *from, int *to) {
   if (*to < *from) *to = *from;
 }
 
-/* A few queries of a key head against a span. Queries are counted row by row, the heads that share the keys within a row. */
+/* A few queries of a key head against a span. Queries are counted row by row, the heads that share the keys
+ * within a row. */
 typedef struct tile {
-  int n, from[QUERIES], to[QUERIES];   /* slots that each one sees */
+  int n, from[QUERIES], to[QUERIES]; /* slots that each one sees */
   const float *q[QUERIES];
   float *part[QUERIES], (*weight)[SPAN];
 } tile;
 
-enum { CHUNK = 24, STEP = 32, EACH = 8 };   /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile,
+enum {
+  CHUNK = 24,
+  STEP = 32,
+  EACH = 8
+}; /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile,
                                                  EACH for a tile of queries, since few wait for memory */
 
-static int least(int a, int b) { return a < b ? a : b; }
-static int most(int a, int b) { return a > b ? a : b; }
+static int least(int a, int b) {
+  return a < b ? a : b;
+}
+static int most(int a, int b) {
+  return a > b ? a : b;
+}
 
-/* Scores of slots begin .. end - 1 for all; those that a query does not see are written by this call all the same, and not used. */
+/* Scores of slots begin .. end - 1 for all; those that a query does not see are written by this call all the
+ * same, and not used. */
 static void score_tile(const job *j, const tile *t, const float *k, int span, int begin, int end) {
   size_t d = (size_t)j->t->head_dim;
   int from = t->from[0], to = t->to[0];
   float *at[QUERIES];
-  for (int i = 1; i < t->n; i++) { from = least(from, t->from[i]); to = most(to, t->to[i]); }
+  for (int i = 1; i < t->n; i++) {
+    from = least(from, t->from[i]);
+    to = most(to, t->to[i]);
+  }
   from = most(from, begin);
   to = least(to, end);
   if (to <= from) return;
@@ -108,8 +125,12 @@ static void blend_tile(const job *j, const tile *t, const float *v, int span, in
   size_t d = (size_t)j->t->head_dim;
   const float *at[QUERIES];
   int from = begin, to = end;
-  for (int i = 0; i < t->n; i++) { from = most(from, t->from[i]); to = least(to, t->to[i]); }
-  for (int i = 0; i < t->n; i++) blend_one(j, t, i, v, span, most(begin, t->from[i]), least(to > from ? from : end, t->to[i]));
+  for (int i = 0; i < t->n; i++) {
+    from = most(from, t->from[i]);
+    to = least(to, t->to[i]);
+  }
+  for (int i = 0; i < t->n; i++)
+    blend_one(j, t, i, v, span, most(begin, t->from[i]), least(to > from ? from : end, t->to[i]));
   if (to <= from) return;
   for (int i = 0; i < t->n; i++) at[i] = t->weight[i] + from - span;
   j->kernels->blend(at, t->n, v + (size_t)from * d, to - from, (int)d, t->part);
@@ -123,7 +144,8 @@ static void weigh_tile(const job *j, const tile *t, int b, size_t first, int spa
     float *score = t->weight[i] + t->from[i] - span;
     if (a->soft_cap > 0) soften(score, n, a->soft_cap);
     if (j->bias)
-      for (int s = 0; s < n; s++) score[s] += j->bias[(size_t)(b * j->rows + row) * (size_t)a->capacity + (size_t)(t->from[i] + s)];
+      for (int s = 0; s < n; s++)
+        score[s] += j->bias[(size_t)(b * j->rows + row) * (size_t)a->capacity + (size_t)(t->from[i] + s)];
     memset(t->part[i], 0, (size_t)a->head_dim * sizeof *t->part[i]);
     t->part[i][a->head_dim] = j->kernels->weigh(score, n, &t->part[i][a->head_dim + 1]);
   }
@@ -143,7 +165,8 @@ static void fill_tile(const job *j, tile *t, size_t at, size_t first, int n, int
 /* Asks for part i of n of numbers that are read soon, so that they come while others are computed with. */
 static void ask(const float *next, size_t count, int i, int n) {
   const size_t line = 16, lines = (count + line - 1) / line;
-  for (size_t at = lines * (size_t)i / (size_t)n; at < lines * (size_t)(i + 1) / (size_t)n; at++) __builtin_prefetch(next + at * line, 0, 2);
+  for (size_t at = lines * (size_t)i / (size_t)n; at < lines * (size_t)(i + 1) / (size_t)n; at++)
+    __builtin_prefetch(next + at * line, 0, 2);
 }
 
 /* First slot from `span` on that row i of sequence b sees: with a window not all of a span is read. */
@@ -151,7 +174,8 @@ static int first_seen(const job *j, int b, int i, int span) {
   return j->t->window ? most(span, j->past[b] + i - j->t->window + 1) : span;
 }
 
-/* Keys that are read behind span `at`, in the order of work, and how many slots they fill: 0 behind the last. */
+/* Keys that are read behind span `at`, in the order of work, and how many slots they fill: 0 behind the last.
+ */
 static const float *next_keys(const job *j, size_t at, int *slots) {
   const attention *t = j->t;
   size_t spans = (size_t)j->spans, kv = (at + 1) / spans;
@@ -163,12 +187,13 @@ static const float *next_keys(const job *j, size_t at, int *slots) {
   return *slots ? j->k + (kv * (size_t)t->capacity + (size_t)from) * (size_t)t->head_dim : NULL;
 }
 
-/* One span of one key head for up to CHUNK queries from `first` on: keys, then values, each read from memory once: values come
- * while scores are computed, the next span's keys while values are summed up. */
+/* One span of one key head for up to CHUNK queries from `first` on: keys, then values, each read from memory
+ * once: values come while scores are computed, the next span's keys while values are summed up. */
 static void span_chunk(const job *j, size_t at, size_t first, int queries, int span) {
   size_t d = (size_t)j->t->head_dim, kv = at / (size_t)j->spans, cache = kv * (size_t)j->t->capacity * d;
   const float *keys = j->k + cache, *values = j->v + cache;
-  int slots, b = (int)kv / j->t->kv_heads, each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each, step = least(STEP, EACH * tiles);
+  int slots, b = (int)kv / j->t->kv_heads, each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each,
+             step = least(STEP, EACH * tiles);
   int begin = first_seen(j, b, (int)first / j->per_kv, span), end = least(span + SPAN, j->past[b] + j->rows);
   const float *next = next_keys(j, at, &slots);
   float weight[CHUNK][SPAN];
@@ -185,27 +210,31 @@ static void span_chunk(const job *j, size_t at, size_t first, int queries, int s
   for (int i = 0; i < tiles; i++) weigh_tile(j, &t[i], b, first + (size_t)(i * each), span);
   for (int s = begin; s < end; s += step)
     for (int i = 0; i < tiles; i++) {
-      if (!first && slots > s - begin) ask(next + (size_t)(s - begin) * d, (size_t)least(slots - (s - begin), step) * d, i, tiles);
+      if (!first && slots > s - begin)
+        ask(next + (size_t)(s - begin) * d, (size_t)least(slots - (s - begin), step) * d, i, tiles);
       blend_tile(j, &t[i], values, span, s, least(end, s + step));
     }
 }
 
 static void join_head(const job *j, size_t kv);
 
-/* One span of one key head, for every row and every head that shares it. Who ends the head's last span joins them all. */
+/* One span of one key head, for every row and every head that shares it. Who ends the head's last span joins
+ * them all. */
 static void span_part(void *argument, size_t at) {
   job *j = argument;
   int queries = j->per_kv * j->rows;
   size_t kv = at / (size_t)j->spans;
   stage_finish(&j->placed, place_row, j);
-  for (int r = 0; r < queries; r += CHUNK) span_chunk(j, at, (size_t)r, least(CHUNK, queries - r), (int)(at % (size_t)j->spans) * SPAN);
+  for (int r = 0; r < queries; r += CHUNK)
+    span_chunk(j, at, (size_t)r, least(CHUNK, queries - r), (int)(at % (size_t)j->spans) * SPAN);
   if (atomic_fetch_sub(&j->left[kv], 1) == 1) join_head(j, kv);
 }
 
 /* Spans of one (batch, head, row) joined in rising order. */
 SPECC_CLONES static void join(const float *part, size_t stride, int spans, int head_dim, float *y) {
   float m = -INFINITY, l = 0;
-  for (int s = 0; s < spans; s++) m = part[(size_t)s * stride + (size_t)head_dim] > m ? part[(size_t)s * stride + (size_t)head_dim] : m;
+  for (int s = 0; s < spans; s++)
+    m = part[(size_t)s * stride + (size_t)head_dim] > m ? part[(size_t)s * stride + (size_t)head_dim] : m;
   for (int i = 0; i < head_dim; i++) y[i] = 0;
   for (int s = 0; s < spans; s++) {
     const float *p = part + (size_t)s * stride;
@@ -214,29 +243,44 @@ SPECC_CLONES static void join(const float *part, size_t stride, int spans, int h
     l = __builtin_fmaf(w, p[head_dim + 1], l);
     for (int i = 0; i < head_dim; i++) y[i] = __builtin_fmaf(w, p[i], y[i]);
   }
-  for (int i = 0; i < head_dim; i++) y[i] = l != 0 ? y[i] / l : 0;   /* a row that sees nothing is 0 */
+  for (int i = 0; i < head_dim; i++) y[i] = l != 0 ? y[i] / l : 0; /* a row that sees nothing is 0 */
 }
 
 /* Every row of the heads that share key head kv. */
 static void join_head(const job *j, size_t kv) {
   const attention *t = j->t;
-  size_t d = (size_t)t->head_dim, queries = (size_t)(j->per_kv * j->rows), stride = queries * (d + 2), b = kv / (size_t)t->kv_heads;
+  size_t d = (size_t)t->head_dim, queries = (size_t)(j->per_kv * j->rows), stride = queries * (d + 2),
+         b = kv / (size_t)t->kv_heads;
   for (size_t r = 0; r < queries; r++) {
-    size_t row = b * (size_t)j->rows + r / (size_t)j->per_kv, head = kv % (size_t)t->kv_heads * (size_t)j->per_kv + r % (size_t)j->per_kv;
-    join(j->part + kv * (size_t)j->spans * stride + r * (d + 2), stride, j->spans, t->head_dim, j->y + (row * (size_t)t->heads + head) * d);
+    size_t row = b * (size_t)j->rows + r / (size_t)j->per_kv,
+           head = kv % (size_t)t->kv_heads * (size_t)j->per_kv + r % (size_t)j->per_kv;
+    join(j->part + kv * (size_t)j->spans * stride + r * (d + 2), stride, j->spans, t->head_dim,
+        j->y + (row * (size_t)t->heads + head) * d);
   }
 }
 
-bool attend(const attention *t, const float *qkv, const int32_t *past, const int64_t *position, const float *bias, int batch, int rows,
-            float *k, float *v, float *y, const pool *threads) {
-  job j = {.t = t, .kernels = t->kernels, .qkv = qkv, .bias = bias, .past = past, .position = position, .k = k, .v = v, .y = y,
-           .batch = batch, .rows = rows, .per_kv = t->heads / t->kv_heads, .placed = {.n = batch * rows}};
+bool attend(const attention *t, const float *qkv, const int32_t *past, const int64_t *position,
+    const float *bias, int batch, int rows, float *k, float *v, float *y, const pool *threads) {
+  job j = {.t = t,
+      .kernels = t->kernels,
+      .qkv = qkv,
+      .bias = bias,
+      .past = past,
+      .position = position,
+      .k = k,
+      .v = v,
+      .y = y,
+      .batch = batch,
+      .rows = rows,
+      .per_kv = t->heads / t->kv_heads,
+      .placed = {.n = batch * rows}};
   int longest = 0;
   for (int b = 0; b < batch; b++) longest = past[b] + rows > longest ? past[b] + rows : longest;
   j.spans = (longest + SPAN - 1) / SPAN;
   size_t d = (size_t)t->head_dim, queries = (size_t)batch * (size_t)t->heads * (size_t)rows;
   j.q = scratch(2, queries * d * sizeof *j.q);
-  size_t parts = queries * (size_t)j.spans * (d + 2) * sizeof *j.part, kv_heads = (size_t)batch * (size_t)t->kv_heads;
+  size_t parts = queries * (size_t)j.spans * (d + 2) * sizeof *j.part,
+         kv_heads = (size_t)batch * (size_t)t->kv_heads;
   j.part = scratch(3, parts + kv_heads * sizeof *j.left);
   if (!j.q || !j.part) return false;
   j.left = (atomic_int *)(void *)((char *)j.part + parts);

@@ -1,17 +1,20 @@
 /* matmul.c - one product with what stands around it: norm before; bias, gate and residual after. */
-#include "internal.h"
-#include "ops.h"
+#include "core/internal.h"
+#include "ops/ops.h"
 #include <pthread.h>
 
 void pool_run(const pool *p, void (*work)(void *argument, size_t i), size_t n, void *argument) {
-  if (p && p->run && n > 1) { p->run(p->self, work, n, argument); return; }
+  if (p && p->run && n > 1) {
+    p->run(p->self, work, n, argument);
+    return;
+  }
   for (size_t i = 0; i < n; i++) work(argument, i);
 }
 
 #if defined(__x86_64__)
-#define REST() __builtin_ia32_pause()
+  #define REST() __builtin_ia32_pause()
 #else
-#define REST() ((void)0)
+  #define REST() ((void)0)
 #endif
 
 void stage_finish(stage *s, void (*work)(void *argument, size_t i), void *argument) {
@@ -23,9 +26,13 @@ void stage_finish(stage *s, void (*work)(void *argument, size_t i), void *argume
   while (atomic_load_explicit(&s->done, memory_order_acquire) < s->n) REST();
 }
 
-/* ------------------------------------------------------------------ scratch, one set per thread, freed when it ends */
+/* ------------------------------------------------------------------ scratch, one set per thread, freed when
+ * it ends */
 enum { SLOTS = 4 };
-typedef struct scratch_set { void *memory[SLOTS]; size_t bytes[SLOTS]; } scratch_set;
+typedef struct scratch_set {
+  void *memory[SLOTS];
+  size_t bytes[SLOTS];
+} scratch_set;
 static pthread_key_t scratch_key;
 static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
 
@@ -35,7 +42,9 @@ static void scratch_free(void *p) {
   free(s);
 }
 
-static void scratch_init(void) { pthread_key_create(&scratch_key, scratch_free); }
+static void scratch_init(void) {
+  pthread_key_create(&scratch_key, scratch_free);
+}
 
 void *scratch(int slot, size_t bytes) {
   pthread_once(&scratch_once, scratch_init);
@@ -103,7 +112,8 @@ static inline void finish(const job *j, const float *restrict sums, int n, int r
 
 enum { TILE_ROWS = 32, PART_BYTES = 32768 };
 
-/* Results of group g for `rows` rows from `row` on. Whole groups have a fixed length, so that a compiler unrolls them. */
+/* Results of group g for `rows` rows from `row` on. Whole groups have a fixed length, so that a compiler
+ * unrolls them. */
 static void finish_group(const job *j, const float *sums, int rows, int row, int g) {
   const product *p = j->p;
   float gated[TILE_ROWS * GATED];
@@ -114,8 +124,10 @@ static void finish_group(const job *j, const float *sums, int rows, int row, int
     return;
   }
   for (int i = 0; i < rows; i++) {
-    if (left >= GROUP) finish(j, sums + i * GROUP, GROUP, row + i, at);
-    else finish(j, sums + i * GROUP, left, row + i, at);
+    if (left >= GROUP)
+      finish(j, sums + i * GROUP, GROUP, row + i, at);
+    else
+      finish(j, sums + i * GROUP, left, row + i, at);
   }
 }
 
@@ -139,15 +151,18 @@ static void product_part(void *argument, size_t part) {
     }
 }
 
-bool matmul(const product *p, const float *x, int rows, const float *residual, float *y, const pool *threads) {
+bool matmul(
+    const product *p, const float *x, int rows, const float *residual, float *y, const pool *threads) {
   int blocks = p->inputs / BLOCK;
   if (rows < 1) return true;
-  job j = {.p = p, .x = x, .residual = residual, .y = y, .rows = rows, .blocks = blocks, .prepared = {.n = rows}};
+  job j = {
+      .p = p, .x = x, .residual = residual, .y = y, .rows = rows, .blocks = blocks, .prepared = {.n = rows}};
   j.a = scratch(0, (size_t)rows * (size_t)blocks * sizeof *j.a);
   j.normed = p->norm ? scratch(1, (size_t)rows * (size_t)p->inputs * sizeof *j.normed) : NULL;
   if (!j.a || (p->norm && !j.normed)) return false;
   size_t work = group_bytes(p->kind, blocks) * (size_t)(rows < 8 ? 1 : rows / 4);
   j.groups_per_part = (int)(PART_BYTES / work) + 1;
-  pool_run(threads, product_part, (size_t)((p->outputs / GROUP + j.groups_per_part - 1) / j.groups_per_part), &j);
+  pool_run(
+      threads, product_part, (size_t)((p->outputs / GROUP + j.groups_per_part - 1) / j.groups_per_part), &j);
   return true;
 }

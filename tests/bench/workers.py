@@ -27,7 +27,9 @@ class Worker:
         self.name, self.missing = name, None
         command = [python, str(HERE / "peers" / "serve.py"), name, source, str(context)]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
 
     def wait(self) -> str | None:
         """Until it is ready; why it is not, otherwise."""
@@ -81,8 +83,13 @@ def medians(seen: dict[str, dict[Any, list[float]]]) -> Numbers:
     return {name: {key: median(v) for key, v in by.items() if v} for name, by in seen.items()}
 
 
-def in_turn(workers: Sequence[Worker], keys: Sequence[Any], count: int, seconds: float | None,
-            ask: Callable[[Worker, Any, int], float | None]) -> tuple[Numbers, int]:  # fmt: skip
+def in_turn(
+    workers: Sequence[Worker],
+    keys: Sequence[Any],
+    count: int,
+    seconds: float | None,
+    ask: Callable[[Worker, Any, int], float | None],
+) -> tuple[Numbers, int]:
     """Medians of `ask(worker, key, turn)`; at each key the workers follow one another, first and last changing."""
     seen: dict[str, dict[Any, list[float]]] = {w.name: {key: [] for key in keys} for w in workers}
     done = 0

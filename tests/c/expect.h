@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SKIP 77                      /* exit status of a test that lacks what it needs */
+#define SKIP 77 /* exit status of a test that lacks what it needs */
 
 static int failures;
 
@@ -18,7 +18,8 @@ static inline int expect_at(int holds, const char *file, int line, const char *t
 
 /* A call that must fail with this code and say this. */
 #define EXPECT_ERROR(call, code, says) expect_error_at((call), (code), (says), __FILE__, __LINE__, #call)
-static inline void expect_error_at(int got, int code, const char *says, const char *file, int line, const char *text) {
+static inline void expect_error_at(
+    int got, int code, const char *says, const char *file, int line, const char *text) {
   const char *sentence = specc_last_error();
   if (got == code && strstr(sentence, says)) return;
   failures++;

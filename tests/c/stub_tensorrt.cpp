@@ -1,6 +1,7 @@
-/* stub_tensorrt.cpp - a libnvinfer for tests, over stub_cuda.c: engines whose plan says what they are, whose logits are a hash
- * of every cache entry that a row may see. Compiled only against NVIDIA's headers; the tables of virtual functions are made by
- * hand from pointers to members, so that one text serves every version. STUB_TENSORRT_FAIL=enqueue|capture|context fails there. */
+/* stub_tensorrt.cpp - a libnvinfer for tests, over stub_cuda.c: engines whose plan says what they are, whose
+ * logits are a hash of every cache entry that a row may see. Compiled only against NVIDIA's headers; the
+ * tables of virtual functions are made by hand from pointers to members, so that one text serves every
+ * version. STUB_TENSORRT_FAIL=enqueue|capture|context fails there. */
 #include "stub_plan.h"
 #include <NvInferRuntime.h>
 #include <cmath>
@@ -18,13 +19,25 @@ using Host = void *(*)(uint64_t);
 Submit submit;
 Host host;
 
-bool fails(const char *where) { const char *wish = std::getenv("STUB_TENSORRT_FAIL"); return wish && !std::strcmp(wish, where); }
+bool fails(const char *where) {
+  const char *wish = std::getenv("STUB_TENSORRT_FAIL");
+  return wish && !std::strcmp(wish, where);
+}
 
 /* ------------------------------------------------------------------ tables */
 constexpr int MOST = 256;
-struct Table { void *entries[MOST]; };
-[[noreturn]] void missing() { std::fprintf(stderr, "a TensorRT function was called that the stub lacks\n"); std::abort(); }
-Table empty_table() { Table t; for (void *&e : t.entries) e = reinterpret_cast<void *>(missing); return t; }
+struct Table {
+  void *entries[MOST];
+};
+[[noreturn]] void missing() {
+  std::fprintf(stderr, "a TensorRT function was called that the stub lacks\n");
+  std::abort();
+}
+Table empty_table() {
+  Table t;
+  for (void *&e : t.entries) e = reinterpret_cast<void *>(missing);
+  return t;
+}
 
 template <class M, class F> void put(Table &t, M member, F function) {
   std::uintptr_t words[2];
@@ -37,10 +50,15 @@ template <class M, class F> void put(Table &t, M member, F function) {
   t.entries[index] = reinterpret_cast<void *>(function);
 }
 
-struct Impl { void **table; stub_plan plan; };
+struct Impl {
+  void **table;
+  stub_plan plan;
+};
 
 /* ------------------------------------------------------------------ the numbers */
-struct Names { char text[32]; };
+struct Names {
+  char text[32];
+};
 struct Context : IExecutionContext {
   Impl impl;
   int profile = -1, width = 0, bound = 0;
@@ -52,14 +70,17 @@ struct Context : IExecutionContext {
 
 float from_float8(unsigned char code) {
   int exponent = code >> 3 & 15, mantissa = code & 7;
-  float x = (code & 127) == 127 ? NAN : exponent ? std::ldexp(8.0f + mantissa, exponent - 10) : std::ldexp(static_cast<float>(mantissa), -9);
+  float x = (code & 127) == 127 ? NAN
+            : exponent          ? std::ldexp(8.0f + mantissa, exponent - 10)
+                                : std::ldexp(static_cast<float>(mantissa), -9);
   return code & 128 ? -x : x;
 }
 
-unsigned char to_float8(float x) {                            /* the nearest of all codes, the even one of two */
+unsigned char to_float8(float x) { /* the nearest of all codes, the even one of two */
   int best = 0;
   for (int code = 1; code < 127; code++) {
-    float now = std::fabs(from_float8(static_cast<unsigned char>(code)) - std::fabs(x)), before = std::fabs(from_float8(static_cast<unsigned char>(best)) - std::fabs(x));
+    float now = std::fabs(from_float8(static_cast<unsigned char>(code)) - std::fabs(x)),
+          before = std::fabs(from_float8(static_cast<unsigned char>(best)) - std::fabs(x));
     if (now < before || (now == before && code % 2 == 0)) best = code;
   }
   return static_cast<unsigned char>(best | (std::signbit(x) ? 128 : 0));
@@ -67,27 +88,49 @@ unsigned char to_float8(float x) {                            /* the nearest of 
 
 float get(const stub_plan &p, const unsigned char *tensor, int32_t slots, int32_t head, int32_t slot) {
   std::size_t at = (static_cast<std::size_t>(head) * slots + slot) * p.head_dim;
-  if (p.cache_type == 0) { float x; std::memcpy(&x, tensor + 4 * at, 4); return x; }
+  if (p.cache_type == 0) {
+    float x;
+    std::memcpy(&x, tensor + 4 * at, 4);
+    return x;
+  }
   if (p.cache_type == 3) return from_float8(tensor[at]);
-  uint16_t h; std::memcpy(&h, tensor + 2 * at, 2);
-  if (p.cache_type == 2) { uint32_t b = static_cast<uint32_t>(h) << 16; float x; std::memcpy(&x, &b, 4); return x; }
+  uint16_t h;
+  std::memcpy(&h, tensor + 2 * at, 2);
+  if (p.cache_type == 2) {
+    uint32_t b = static_cast<uint32_t>(h) << 16;
+    float x;
+    std::memcpy(&x, &b, 4);
+    return x;
+  }
   int exponent = h >> 10 & 31, mantissa = h & 1023;
-  float x = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(1024.0f + mantissa, exponent - 25) : std::ldexp(static_cast<float>(mantissa), -24);
+  float x = exponent == 31 ? (mantissa ? NAN : INFINITY)
+            : exponent     ? std::ldexp(1024.0f + mantissa, exponent - 25)
+                           : std::ldexp(static_cast<float>(mantissa), -24);
   return h & 0x8000 ? -x : x;
 }
 
 void set(const stub_plan &p, unsigned char *tensor, int32_t slots, int32_t head, int32_t slot, float x) {
   for (int32_t i = 0; i < p.head_dim; i++) {
     std::size_t at = (static_cast<std::size_t>(head) * slots + slot) * p.head_dim + i;
-    if (p.cache_type == 0) { std::memcpy(tensor + 4 * at, &x, 4); continue; }
-    if (p.cache_type == 3) { tensor[at] = to_float8(x); continue; }
-    uint32_t b; std::memcpy(&b, &x, 4);
-    uint16_t h = p.cache_type == 2 ? b >> 16 : x == 0 ? 0 : static_cast<uint16_t>((b - 0x38000000) >> 13);   /* small whole numbers: exact */
+    if (p.cache_type == 0) {
+      std::memcpy(tensor + 4 * at, &x, 4);
+      continue;
+    }
+    if (p.cache_type == 3) {
+      tensor[at] = to_float8(x);
+      continue;
+    }
+    uint32_t b;
+    std::memcpy(&b, &x, 4);
+    uint16_t h = p.cache_type == 2 ? b >> 16
+                 : x == 0          ? 0
+                          : static_cast<uint16_t>((b - 0x38000000) >> 13); /* small whole numbers: exact */
     std::memcpy(tensor + 2 * at, &h, 2);
   }
 }
 
-/* What row r sees of one tensor: in place the cache itself, else the cache before past and the call's own rows. */
+/* What row r sees of one tensor: in place the cache itself, else the cache before past and the call's own
+ * rows. */
 float seen(const Context *c, int layer, int which, int32_t head, int32_t slot) {
   const stub_plan &p = c->impl.plan;
   int32_t past = static_cast<int32_t>(*c->past);
@@ -102,8 +145,10 @@ void write(Context *c) {
       for (int32_t head = 0; head < p.kv_heads; head++)
         for (int32_t r = 0; r < c->width; r++) {
           float x = static_cast<float>(c->ids[r] + 1 + layer + 2 * which + 3 * head + c->position[r] % 7);
-          if (p.rows_out) set(p, c->out[layer][which], c->width, head, r, x);
-          else set(p, c->out[layer][which], p.capacity, head, static_cast<int32_t>(*c->past) + r, x);
+          if (p.rows_out)
+            set(p, c->out[layer][which], c->width, head, r, x);
+          else
+            set(p, c->out[layer][which], p.capacity, head, static_cast<int32_t>(*c->past) + r, x);
         }
 }
 
@@ -117,8 +162,10 @@ float row_hash(const Context *c, int32_t r) {
     for (int layer = 0; layer < p.layers; layer += p.layers - 1 ? p.layers - 1 : 1)
       for (int which = 0; which < 2; which++) {
         float value = seen(c, layer, which, p.kv_heads - 1, slot);
-        if (slot <= last) x = x * 6364136223846793005ull + static_cast<uint64_t>(static_cast<int64_t>(value * 4));
-        else masked += 0.0f * value;
+        if (slot <= last)
+          x = x * 6364136223846793005ull + static_cast<uint64_t>(static_cast<int64_t>(value * 4));
+        else
+          masked += 0.0f * value;
       }
   return static_cast<float>((x >> 33) % 1000003) + masked;
 }
@@ -133,44 +180,59 @@ void compute(const void *arguments) {
     float hash = row_hash(c, static_cast<int32_t>(c->rows[i]));
     for (int32_t v = 0; v < p.vocab; v++) {
       float spread = std::fmod(hash * static_cast<float>(v * 37 + 11), 61.0f) / 10.0f;
-      if (v == (c->ids[c->rows[i]] + 1) % 8) spread += 4;       /* text that repeats, so that drafters propose */
-      c->logits[static_cast<std::size_t>(i) * p.vocab + v] = p.fault == STUB_WIDTH_FAULT && c->width == 1 ? spread * 1.01f : spread;
+      if (v == (c->ids[c->rows[i]] + 1) % 8) spread += 4; /* text that repeats, so that drafters propose */
+      c->logits[static_cast<std::size_t>(i) * p.vocab + v] =
+          p.fault == STUB_WIDTH_FAULT && c->width == 1 ? spread * 1.01f : spread;
     }
   }
   for (int32_t r = 0; p.hidden && r < c->width; r++)
-    for (int32_t i = 0; i < p.hidden; i++) c->hidden[r * p.hidden + i] = static_cast<float>(c->ids[r] * 100 + i);
+    for (int32_t i = 0; i < p.hidden; i++)
+      c->hidden[r * p.hidden + i] = static_cast<float>(c->ids[r] * 100 + i);
 }
 
 /* ------------------------------------------------------------------ contexts */
-bool set_profile(Impl *impl, int32_t profile, cudaStream_t) { reinterpret_cast<Context *>(impl->plan.owner)->profile = profile; return profile < impl->plan.n_widths; }
-void set_workspace(Impl *impl, void *memory, int64_t) { reinterpret_cast<Context *>(impl->plan.owner)->workspace = host(reinterpret_cast<uint64_t>(memory)); }
+bool set_profile(Impl *impl, int32_t profile, cudaStream_t) {
+  reinterpret_cast<Context *>(impl->plan.owner)->profile = profile;
+  return profile < impl->plan.n_widths;
+}
+void set_workspace(Impl *impl, void *memory, int64_t) {
+  reinterpret_cast<Context *>(impl->plan.owner)->workspace = host(reinterpret_cast<uint64_t>(memory));
+}
 bool set_shape(Impl *impl, const char *name, const Dims &dims) {
   auto *c = reinterpret_cast<Context *>(impl->plan.owner);
   if (!std::strcmp(name, "input_ids")) c->width = static_cast<int>(dims.d[1]);
   return c->profile >= 0 && dims.d[dims.nbDims - 1] == impl->plan.widths[c->profile];
 }
-bool all_set(Impl *impl) { return reinterpret_cast<Context *>(impl->plan.owner)->width > 0; }
+bool all_set(Impl *impl) {
+  return reinterpret_cast<Context *>(impl->plan.owner)->width > 0;
+}
 
 bool set_address(Impl *impl, const char *name, void *address) {
   auto *c = reinterpret_cast<Context *>(impl->plan.owner);
   void *memory = host(reinterpret_cast<uint64_t>(address));
   char kind[16] = "", letter = 0;
   int layer = 0;
-  if (!memory) return false;                                  /* the CPU's memory: an engine cannot use it */
+  if (!memory) return false; /* the CPU's memory: an engine cannot use it */
   c->bound++;
   if (std::sscanf(name, "%15[a-z]_%c.%d", kind, &letter, &layer) == 3) {
-    (!std::strcmp(kind, "past") ? c->in : c->out)[layer][letter == 'v'] = static_cast<unsigned char *>(memory);
+    (!std::strcmp(kind, "past") ? c->in : c->out)[layer][letter == 'v'] =
+        static_cast<unsigned char *>(memory);
     return true;
   }
-  struct { const char *name; void **place; } plain[] = {
-      {"input_ids", reinterpret_cast<void **>(&c->ids)}, {"position", reinterpret_cast<void **>(&c->position)}, {"logit_rows", reinterpret_cast<void **>(&c->rows)},
-      {"past_len", reinterpret_cast<void **>(&c->past)}, {"logits", reinterpret_cast<void **>(&c->logits)}, {"hidden", reinterpret_cast<void **>(&c->hidden)}};
+  struct {
+    const char *name;
+    void **place;
+  } plain[] = {{"input_ids", reinterpret_cast<void **>(&c->ids)},
+      {"position", reinterpret_cast<void **>(&c->position)},
+      {"logit_rows", reinterpret_cast<void **>(&c->rows)}, {"past_len", reinterpret_cast<void **>(&c->past)},
+      {"logits", reinterpret_cast<void **>(&c->logits)}, {"hidden", reinterpret_cast<void **>(&c->hidden)}};
   for (auto &p : plain)
     if (!std::strcmp(name, p.name)) return *p.place = memory, true;
   return false;
 }
 
-/* In place, another buffer as present would silently be read by one engine and not by another: refused, as TensorRT does. */
+/* In place, another buffer as present would silently be read by one engine and not by another: refused, as
+ * TensorRT does. */
 bool aliased(const Context *c) {
   const stub_plan &p = c->impl.plan;
   for (int layer = 0; layer < p.layers; layer++)
@@ -197,7 +259,11 @@ Table context_table() {
 }
 
 /* ------------------------------------------------------------------ engines */
-struct Tensor { bool known, input; DataType type; Dims dims; };
+struct Tensor {
+  bool known, input;
+  DataType type;
+  Dims dims;
+};
 
 Dims dims_of(std::initializer_list<int64_t> sizes) {
   Dims d{};
@@ -206,33 +272,62 @@ Dims dims_of(std::initializer_list<int64_t> sizes) {
 }
 
 Tensor describe(const stub_plan &p, const std::string &name) {
-  DataType kv = p.cache_type == 0 ? DataType::kFLOAT : p.cache_type == 1 ? DataType::kHALF : p.cache_type == 2 ? DataType::kBF16 : DataType::kFP8;
+  DataType kv = p.cache_type == 0   ? DataType::kFLOAT
+                : p.cache_type == 1 ? DataType::kHALF
+                : p.cache_type == 2 ? DataType::kBF16
+                                    : DataType::kFP8;
   if (name == "input_ids" || name == "position") return {true, true, DataType::kINT64, dims_of({1, -1})};
   if (name == "past_len") return {true, true, DataType::kINT64, dims_of({1})};
-  if (name == "logit_rows") return {true, true, p.fault == STUB_TYPE_FAULT ? DataType::kINT32 : DataType::kINT64, dims_of({-1})};
+  if (name == "logit_rows")
+    return {true, true, p.fault == STUB_TYPE_FAULT ? DataType::kINT32 : DataType::kINT64, dims_of({-1})};
   if (name == "logits") return {true, false, DataType::kFLOAT, dims_of({-1, p.vocab})};
   if (name == "hidden" && p.hidden) return {true, false, DataType::kFLOAT, dims_of({-1, p.hidden})};
   if (name.rfind("past_", 0) == 0) return {true, true, kv, dims_of({1, p.kv_heads, p.capacity, p.head_dim})};
-  if (name.rfind("present_", 0) == 0 && !p.rows_out) return {true, false, kv, dims_of({1, p.kv_heads, p.capacity, p.head_dim})};
-  if (name.rfind("rows_", 0) == 0 && p.rows_out) return {true, false, kv, dims_of({1, p.kv_heads, -1, p.head_dim})};
+  if (name.rfind("present_", 0) == 0 && !p.rows_out)
+    return {true, false, kv, dims_of({1, p.kv_heads, p.capacity, p.head_dim})};
+  if (name.rfind("rows_", 0) == 0 && p.rows_out)
+    return {true, false, kv, dims_of({1, p.kv_heads, -1, p.head_dim})};
   return {false, false, DataType::kFLOAT, Dims{}};
 }
 
-TensorIOMode io_mode(Impl *i, const char *name) { Tensor t = describe(i->plan, name); return !t.known ? TensorIOMode::kNONE : t.input ? TensorIOMode::kINPUT : TensorIOMode::kOUTPUT; }
-DataType data_type(Impl *i, const char *name) { return describe(i->plan, name).type; }
-TensorLocation location(Impl *, const char *) { return TensorLocation::kDEVICE; }
-Dims shape(Impl *i, const char *name) { return describe(i->plan, name).dims; }
-int32_t count(Impl *i) { return 5 + (i->plan.hidden > 0) + 4 * i->plan.layers + (i->plan.fault == STUB_EXTRA_FAULT); }
-int32_t profiles(Impl *i) { return i->plan.n_widths; }
+TensorIOMode io_mode(Impl *i, const char *name) {
+  Tensor t = describe(i->plan, name);
+  return !t.known ? TensorIOMode::kNONE : t.input ? TensorIOMode::kINPUT : TensorIOMode::kOUTPUT;
+}
+DataType data_type(Impl *i, const char *name) {
+  return describe(i->plan, name).type;
+}
+TensorLocation location(Impl *, const char *) {
+  return TensorLocation::kDEVICE;
+}
+Dims shape(Impl *i, const char *name) {
+  return describe(i->plan, name).dims;
+}
+int32_t count(Impl *i) {
+  return 5 + (i->plan.hidden > 0) + 4 * i->plan.layers + (i->plan.fault == STUB_EXTRA_FAULT);
+}
+int32_t profiles(Impl *i) {
+  return i->plan.n_widths;
+}
 Dims profile_shape(Impl *i, const char *, int32_t j, OptProfileSelector) {
   return dims_of({1, i->plan.widths[i->plan.fault == STUB_SWAP_FAULT && j < 2 ? 1 - j : j]});
 }
-int64_t workspace_size(Impl *, int32_t) { return 4096; }
+int64_t workspace_size(Impl *, int32_t) {
+  return 4096;
+}
 
-struct FakeEngine : ICudaEngine { Impl impl; };
-struct FakeRuntime : IRuntime { Impl impl; };
+struct FakeEngine : ICudaEngine {
+  Impl impl;
+};
+struct FakeRuntime : IRuntime {
+  Impl impl;
+};
 
-template <class Base, class V> struct Open : Base { void set(Impl *impl) { this->mImpl = reinterpret_cast<V *>(impl); } };
+template <class Base, class V> struct Open : Base {
+  void set(Impl *impl) {
+    this->mImpl = reinterpret_cast<V *>(impl);
+  }
+};
 
 IExecutionContext *make_context(Impl *impl, ExecutionContextAllocationStrategy) {
   static Table table = context_table();
@@ -245,11 +340,18 @@ IExecutionContext *make_context(Impl *impl, ExecutionContextAllocationStrategy) 
 }
 
 #ifdef TRT_MAJOR_RTX
-/* TensorRT for RTX makes contexts from settings: without these two a context would bring memory, or swap kernels, of its own. */
-struct FakeConfig : IRuntimeConfig { Impl impl; };
+/* TensorRT for RTX makes contexts from settings: without these two a context would bring memory, or swap
+ * kernels, of its own. */
+struct FakeConfig : IRuntimeConfig {
+  Impl impl;
+};
 bool by_caller, eager;
-void set_memory(Impl *, ExecutionContextAllocationStrategy how) { by_caller = how == ExecutionContextAllocationStrategy::kUSER_MANAGED; }
-void set_kernels(Impl *, DynamicShapesKernelSpecializationStrategy how) { eager = how == DynamicShapesKernelSpecializationStrategy::kEAGER; }
+void set_memory(Impl *, ExecutionContextAllocationStrategy how) {
+  by_caller = how == ExecutionContextAllocationStrategy::kUSER_MANAGED;
+}
+void set_kernels(Impl *, DynamicShapesKernelSpecializationStrategy how) {
+  eager = how == DynamicShapesKernelSpecializationStrategy::kEAGER;
+}
 
 Table config_table() {
   Table t = empty_table();
@@ -268,7 +370,8 @@ IRuntimeConfig *make_config(Impl *) {
 }
 
 IExecutionContext *make_configured(Impl *impl, IRuntimeConfig *config) {
-  return config && by_caller && eager ? make_context(impl, ExecutionContextAllocationStrategy::kUSER_MANAGED) : nullptr;
+  return config && by_caller && eager ? make_context(impl, ExecutionContextAllocationStrategy::kUSER_MANAGED)
+                                      : nullptr;
 }
 #endif
 
@@ -277,12 +380,21 @@ Table engine_table() {
   put(t, &apiv::VCudaEngine::getTensorIOMode, io_mode);
   put(t, &apiv::VCudaEngine::getTensorDataType, data_type);
   put(t, &apiv::VCudaEngine::getTensorLocation, location);
-  put(t, static_cast<Dims (apiv::VCudaEngine::*)(const char *) const noexcept>(&apiv::VCudaEngine::getTensorShape), shape);
+  put(t,
+      static_cast<Dims (apiv::VCudaEngine::*)(const char *) const noexcept>(
+          &apiv::VCudaEngine::getTensorShape),
+      shape);
   put(t, &apiv::VCudaEngine::getNbIOTensors, count);
   put(t, &apiv::VCudaEngine::getNbOptimizationProfiles, profiles);
-  put(t, static_cast<Dims (apiv::VCudaEngine::*)(const char *, int32_t, OptProfileSelector) const noexcept>(&apiv::VCudaEngine::getProfileShape), profile_shape);
+  put(t,
+      static_cast<Dims (apiv::VCudaEngine::*)(const char *, int32_t, OptProfileSelector) const noexcept>(
+          &apiv::VCudaEngine::getProfileShape),
+      profile_shape);
   put(t, &apiv::VCudaEngine::getDeviceMemorySizeForProfileV2, workspace_size);
-  put(t, static_cast<IExecutionContext *(apiv::VCudaEngine::*)(ExecutionContextAllocationStrategy) noexcept>(&apiv::VCudaEngine::createExecutionContext), make_context);
+  put(t,
+      static_cast<IExecutionContext *(apiv::VCudaEngine::*)(ExecutionContextAllocationStrategy) noexcept>(
+          &apiv::VCudaEngine::createExecutionContext),
+      make_context);
 #ifdef TRT_MAJOR_RTX
   put(t, &apiv::VCudaEngine::createRuntimeConfig, make_config);
   put(t, &apiv::VCudaEngine::createExecutionContextWithRuntimeConfig, make_configured);
@@ -297,7 +409,8 @@ ICudaEngine *deserialize(Impl *, const void *blob, std::size_t size) {
   stub_plan plan;
   if (size < sizeof plan) return nullptr;
   std::memcpy(&plan, blob, sizeof plan);
-  if (plan.magic != STUB_MAGIC) return logger->log(ILogger::Severity::kERROR, "Magic tag does not match"), nullptr;
+  if (plan.magic != STUB_MAGIC)
+    return logger->log(ILogger::Severity::kERROR, "Magic tag does not match"), nullptr;
   auto *e = new Open<FakeEngine, apiv::VCudaEngine>();
   e->impl = Impl{table.entries, plan};
   e->set(&e->impl);
@@ -306,19 +419,33 @@ ICudaEngine *deserialize(Impl *, const void *blob, std::size_t size) {
 
 Table runtime_table() {
   Table t = empty_table();
-  put(t, static_cast<ICudaEngine *(apiv::VRuntime::*)(const void *, std::size_t) noexcept>(&apiv::VRuntime::deserializeCudaEngine), deserialize);
+  put(t,
+      static_cast<ICudaEngine *(apiv::VRuntime::*)(const void *, std::size_t) noexcept>(
+          &apiv::VRuntime::deserializeCudaEngine),
+      deserialize);
   return t;
 }
-}  // namespace
+} // namespace
 
 #define SAYS extern "C" __attribute__((visibility("default")))
-SAYS int32_t getInferLibMajorVersion(void) { return NV_TENSORRT_MAJOR; }
-SAYS int32_t getInferLibMinorVersion(void) { return NV_TENSORRT_MINOR; }
-SAYS int32_t getInferLibPatchVersion(void) { return NV_TENSORRT_PATCH; }
-SAYS int32_t getInferLibBuildVersion(void) { return 1; }
-SAYS int32_t getInferLibVersion(void) { return NV_TENSORRT_VERSION; }
+SAYS int32_t getInferLibMajorVersion(void) {
+  return NV_TENSORRT_MAJOR;
+}
+SAYS int32_t getInferLibMinorVersion(void) {
+  return NV_TENSORRT_MINOR;
+}
+SAYS int32_t getInferLibPatchVersion(void) {
+  return NV_TENSORRT_PATCH;
+}
+SAYS int32_t getInferLibBuildVersion(void) {
+  return 1;
+}
+SAYS int32_t getInferLibVersion(void) {
+  return NV_TENSORRT_VERSION;
+}
 
-extern "C" __attribute__((visibility("default"))) void *createInferRuntime_INTERNAL(void *log, int32_t version) noexcept {
+extern "C" __attribute__((visibility("default"))) void *createInferRuntime_INTERNAL(
+    void *log, int32_t version) noexcept {
   static Table table = runtime_table();
   void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
   submit = cuda ? reinterpret_cast<Submit>(dlsym(cuda, "stub_cuda_submit")) : nullptr;

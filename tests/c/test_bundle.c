@@ -1,6 +1,7 @@
-/* test_bundle.c - opening a bundle: what is refused and how it is said; certificates written, found, passed over.
- * SPECC_ENGINE_LIBRARY names libonnxruntime; without it only the refusals that come before the engine are tested. */
-#include "internal.h"
+/* test_bundle.c - opening a bundle: what is refused and how it is said; certificates written, found, passed
+ * over. SPECC_ENGINE_LIBRARY names libonnxruntime; without it only the refusals that come before the engine
+ * are tested. */
+#include "core/internal.h"
 #include "expect.h"
 #include "tiny_bundle.h"
 #include <sys/stat.h>
@@ -11,11 +12,16 @@ static const char *library;
 
 /* ------------------------------------------------------------------ opening */
 static int try_with(const char *certificates, int trust, specc_model **model) {
-  specc_open_options o = { .folder = folder, .engine_library = library ? library : "/nowhere/lib.so", .certificates = certificates, .trust = trust };
+  specc_open_options o = {.folder = folder,
+      .engine_library = library ? library : "/nowhere/lib.so",
+      .certificates = certificates,
+      .trust = trust};
   return specc_model_open(&o, model);
 }
 
-static int try(int trust, specc_model **model) { return try_with(at("more"), trust, model); }
+static int try(int trust, specc_model **model) {
+  return try_with(at("more"), trust, model);
+}
 
 static int refused(void) {
   specc_model *model = NULL;
@@ -26,23 +32,31 @@ static int refused(void) {
 
 /* ------------------------------------------------------------------ refusals */
 static void test_manifest(void) {
-  static const struct { const char *from, *to, *says; int code; } cases[] = {
-    { "\"format\": 1", "\"format\": 2", "has format 2, but this library reads formats up to 1", SPECC_E_FORMAT },
-    { "\"format\": 1", "\"format\": \"1\"", "manifest.format", SPECC_E_FORMAT }, { "\"format\": 1,", "", "manifest.format", SPECC_E_FORMAT },
-    { "\"k\": 4", "\"k\": 17", "plan.k in manifest.json is not a whole number from 1 to 16", SPECC_E_FORMAT },
-    { "\"k\": 4", "\"k\": 4.5", "plan.k", SPECC_E_FORMAT }, { "\"context\": 64", "\"context\": 65", "engines.target.capacity", SPECC_E_FORMAT },
-    { "\"target.onnx\", \"bytes\"", "\"/etc/passwd\", \"bytes\"", "outside the bundle", SPECC_E_FORMAT },
-    { "\"target.onnx\", \"bytes\"", "\"a/../../b\", \"bytes\"", "outside the bundle", SPECC_E_FORMAT },
-    { "\"target.onnx\", \"bytes\"", "\"..\", \"bytes\"", "outside the bundle", SPECC_E_FORMAT },
-    { "\"target.onnx\", \"bytes\"", "\"gone\", \"bytes\"", "gone cannot be read", SPECC_E_IO },
-    { "\"file\": \"target.onnx\"", "\"file\": \"other.onnx\"", "does not list it", SPECC_E_FORMAT },
-    { "\"backend\": \"ort\"", "\"backend\": \"metal\"", "needs the backend metal", SPECC_E_UNSUPPORTED },
-    { "\"backend\": \"ort\"", "\"backend\": \"tensorrt\"", "engines.target.tensorrt", SPECC_E_FORMAT },
-    { "\"backend\": \"ort\"", "\"finalize\": true, \"backend\": \"ort\"", "run `specc finalize", SPECC_E_UNSUPPORTED },
-    { "\"vocab\": 50", "\"vocab\": 47", "engines.target.vocab", SPECC_E_FORMAT }, { "[1, 2, 3, 5, 16]", "[1, 2, 2]", "widths", SPECC_E_FORMAT },
-    { "\"ids\": 48", "\"ids\": 49", "holds 48 ids, but the manifest's tokenizer has 49", SPECC_E_FORMAT },
-    { "\"eos\": [2, 3]", "\"eos\": [48]", "tokenizer.eos", SPECC_E_FORMAT }, { "\"tokenizer\"", "\"tokeniser\"", "manifest.tokenizer", SPECC_E_FORMAT },
-    { "{\n", "{,", "line 1", SPECC_E_FORMAT } };
+  static const struct {
+    const char *from, *to, *says;
+    int code;
+  } cases[] = {{"\"format\": 1", "\"format\": 2", "has format 2, but this library reads formats up to 1",
+                   SPECC_E_FORMAT},
+      {"\"format\": 1", "\"format\": \"1\"", "manifest.format", SPECC_E_FORMAT},
+      {"\"format\": 1,", "", "manifest.format", SPECC_E_FORMAT},
+      {"\"k\": 4", "\"k\": 17", "plan.k in manifest.json is not a whole number from 1 to 16", SPECC_E_FORMAT},
+      {"\"k\": 4", "\"k\": 4.5", "plan.k", SPECC_E_FORMAT},
+      {"\"context\": 64", "\"context\": 65", "engines.target.capacity", SPECC_E_FORMAT},
+      {"\"target.onnx\", \"bytes\"", "\"/etc/passwd\", \"bytes\"", "outside the bundle", SPECC_E_FORMAT},
+      {"\"target.onnx\", \"bytes\"", "\"a/../../b\", \"bytes\"", "outside the bundle", SPECC_E_FORMAT},
+      {"\"target.onnx\", \"bytes\"", "\"..\", \"bytes\"", "outside the bundle", SPECC_E_FORMAT},
+      {"\"target.onnx\", \"bytes\"", "\"gone\", \"bytes\"", "gone cannot be read", SPECC_E_IO},
+      {"\"file\": \"target.onnx\"", "\"file\": \"other.onnx\"", "does not list it", SPECC_E_FORMAT},
+      {"\"backend\": \"ort\"", "\"backend\": \"metal\"", "needs the backend metal", SPECC_E_UNSUPPORTED},
+      {"\"backend\": \"ort\"", "\"backend\": \"tensorrt\"", "engines.target.tensorrt", SPECC_E_FORMAT},
+      {"\"backend\": \"ort\"", "\"finalize\": true, \"backend\": \"ort\"", "run `specc finalize",
+          SPECC_E_UNSUPPORTED},
+      {"\"vocab\": 50", "\"vocab\": 47", "engines.target.vocab", SPECC_E_FORMAT},
+      {"[1, 2, 3, 5, 16]", "[1, 2, 2]", "widths", SPECC_E_FORMAT},
+      {"\"ids\": 48", "\"ids\": 49", "holds 48 ids, but the manifest's tokenizer has 49", SPECC_E_FORMAT},
+      {"\"eos\": [2, 3]", "\"eos\": [48]", "tokenizer.eos", SPECC_E_FORMAT},
+      {"\"tokenizer\"", "\"tokeniser\"", "manifest.tokenizer", SPECC_E_FORMAT},
+      {"{\n", "{,", "line 1", SPECC_E_FORMAT}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_manifest(cases[i].from, cases[i].to);
     EXPECT_ERROR(refused(), cases[i].code, cases[i].says);
@@ -55,7 +69,7 @@ static void test_manifest(void) {
 
 /* Any byte of any file: each is told by name. */
 static void test_changed_bytes(void) {
-  static const char *const names[] = { "target.onnx", "target.onnx.data", "id_bytes.bin", "manifest.json" };
+  static const char *const names[] = {"target.onnx", "target.onnx.data", "id_bytes.bin", "manifest.json"};
   write_manifest(NULL, NULL);
   for (int i = 0; i < 4; i++) {
     size_t n;
@@ -73,7 +87,7 @@ static void test_changed_bytes(void) {
 
 /* ------------------------------------------------------------------ certificates */
 static specc_model_info info_of(specc_model *model) {
-  specc_model_info info = { 0 };
+  specc_model_info info = {0};
   EXPECT_OK(specc_model_info_get(model, &info));
   return info;
 }
@@ -88,10 +102,23 @@ static int found_in(const char *certificates, specc_certificate *c) {
 }
 
 static specc_certificate exact(const specc_model *model) {
-  specc_certificate c = { .kind = SPECC_CERT_BIT_EXACT, .law_width = 2, .n_widths = 5, .width_class = { 0, 1, 1, 1, -1 }, .threads = 1, .k = 4,
-                          .max_abs_diff = { 0.1, 0, 0, 0, 1e308 * 10 }, .call_ms = { 1, 2, 3, 4, 5.5 }, .draft_ms = 0.25, .rows_compared = 1000,
-                          .rows_different = { 7 }, .calls = 123, .law_hash = 0xfedcba9876543210u, .tv_rows = 9, .flips = 2,
-                          .flip_margin = 0.5, .evidence = "a \"quoted\" word" };
+  specc_certificate c = {.kind = SPECC_CERT_BIT_EXACT,
+      .law_width = 2,
+      .n_widths = 5,
+      .width_class = {0, 1, 1, 1, -1},
+      .threads = 1,
+      .k = 4,
+      .max_abs_diff = {0.1, 0, 0, 0, 1e308 * 10},
+      .call_ms = {1, 2, 3, 4, 5.5},
+      .draft_ms = 0.25,
+      .rows_compared = 1000,
+      .rows_different = {7},
+      .calls = 123,
+      .law_hash = 0xfedcba9876543210u,
+      .tv_rows = 9,
+      .flips = 2,
+      .flip_margin = 0.5,
+      .evidence = "a \"quoted\" word"};
   memcpy(c.widths, model->target.widths, sizeof c.widths);
   return c;
 }
@@ -102,21 +129,31 @@ static void test_certificates(void) {
   write_manifest(NULL, NULL);
   if (!EXPECT_OK(try(0, &model))) return;
   specc_model_info info = info_of(model);
-  EXPECT(!info.enabled && info.reasons == SPECC_R_UNCERTIFIED_DEVICE && info.n_ids == 48 && info.vocab == VOCAB && info.context == 64);
-  EXPECT(!strcmp(info.engine_sha256, ZEROS) && strlen(info.digest) == 64 && info.n_eos == 2 && info.eos[1] == 3 && info.threads == 1);
-  EXPECT(!strcmp(info.backend, "ort") && model->strip_leading_space && model->bytes[model->offsets[7]] == '7');
+  EXPECT(!info.enabled && info.reasons == SPECC_R_UNCERTIFIED_DEVICE && info.n_ids == 48 &&
+         info.vocab == VOCAB && info.context == 64);
+  EXPECT(!strcmp(info.engine_sha256, ZEROS) && strlen(info.digest) == 64 && info.n_eos == 2 &&
+         info.eos[1] == 3 && info.threads == 1);
+  EXPECT(
+      !strcmp(info.backend, "ort") && model->strip_leading_space && model->bytes[model->offsets[7]] == '7');
   specc_certificate c = exact(model), read;
-  EXPECT_ERROR(specc_certificate_save(model, &c, "[1]", at("more"), path, sizeof path), SPECC_E_ARGUMENT, "not a JSON object");
-  EXPECT_ERROR(specc_certificate_save(model, &c, "{} , \"kind\": 1", at("more"), path, sizeof path), SPECC_E_FORMAT, "report");
-  EXPECT_ERROR(specc_certificate_save(model, &c, NULL, "/proc/nowhere", path, sizeof path), SPECC_E_IO, "cannot be written");
+  EXPECT_ERROR(specc_certificate_save(model, &c, "[1]", at("more"), path, sizeof path), SPECC_E_ARGUMENT,
+      "not a JSON object");
+  EXPECT_ERROR(specc_certificate_save(model, &c, "{} , \"kind\": 1", at("more"), path, sizeof path),
+      SPECC_E_FORMAT, "report");
+  EXPECT_ERROR(specc_certificate_save(model, &c, NULL, "/proc/nowhere", path, sizeof path), SPECC_E_IO,
+      "cannot be written");
   EXPECT_OK(specc_certificate_save(model, &c, hard, at("more"), path, sizeof path));
   memset(&read, 0, sizeof read);
   EXPECT(found_in(at("more"), &read) == 1);
-  EXPECT(read.kind == c.kind && read.law_width == 2 && read.k == 4 && read.threads == 1 && read.law_hash == c.law_hash && read.calls == 123);
-  EXPECT(read.width_class[1] == read.width_class[3] && read.width_class[0] != read.width_class[1] && read.width_class[4] == -1);
-  EXPECT(!memcmp(read.max_abs_diff, c.max_abs_diff, sizeof c.max_abs_diff) && !memcmp(read.call_ms, c.call_ms, sizeof c.call_ms) && read.draft_ms == 0.25);
+  EXPECT(read.kind == c.kind && read.law_width == 2 && read.k == 4 && read.threads == 1 &&
+         read.law_hash == c.law_hash && read.calls == 123);
+  EXPECT(read.width_class[1] == read.width_class[3] && read.width_class[0] != read.width_class[1] &&
+         read.width_class[4] == -1);
+  EXPECT(!memcmp(read.max_abs_diff, c.max_abs_diff, sizeof c.max_abs_diff) &&
+         !memcmp(read.call_ms, c.call_ms, sizeof c.call_ms) && read.draft_ms == 0.25);
   EXPECT(read.rows_different[0] == 7 && read.rows_compared == 1000 && read.tv_max == 0);
-  EXPECT(read.tv_rows == 9 && read.flips == 2 && read.flip_margin == 0.5 && !strcmp(read.evidence, c.evidence));
+  EXPECT(
+      read.tv_rows == 9 && read.flips == 2 && read.flip_margin == 0.5 && !strcmp(read.evidence, c.evidence));
   specc_model_free(model);
   if (!EXPECT_OK(try(1, &model))) return;
   info = info_of(model);
@@ -151,15 +188,22 @@ static bool noted(const specc_model *model, const char *says) {
 }
 
 static void test_notes(const specc_model *model, const char *text) {
-  static const struct { const char *from, *to, *says; bool sealed; } cases[] = {
-    { "\"k\": 4", "\"k\": 4", "it is for this engine", true }, { "\"k\": 4", "\"k\": 3", "its seal does not fit", false },
-    { "\"reasons\": []", "\"reasons\": [ ]", "its seal does not fit", false }, { "bit-exact", "bounded", "its seal does not fit", false },
-    { "\"engine_sha256\": \"0", "\"engine_sha256\": \"1", "another engine file", true }, { "\"digest\": \"", "\"digest\": \"x", "another bundle", true },
-    { "\"backend_version\": \"1", "\"backend_version\": \"2", "another version", true }, { "\"fingerprint\": \"", "\"fingerprint\": \"0", "another machine", true },
-    { "\"threads\": 1", "\"threads\": 2", "another thread count", true }, { "\"format\": 2", "\"format\": 3", "newer format", true },
-    { "\"format\": 2", "\"format\": 1", "a format without a seal", true },
-    { "\"law_width\": 2", "\"law_width\": 4", "a value in it", true }, { "}\n", "", "not whole JSON", true },
-    { "\"seal\"", "\"sealed\"", "its seal does not fit", false } };
+  static const struct {
+    const char *from, *to, *says;
+    bool sealed;
+  } cases[] = {{"\"k\": 4", "\"k\": 4", "it is for this engine", true},
+      {"\"k\": 4", "\"k\": 3", "its seal does not fit", false},
+      {"\"reasons\": []", "\"reasons\": [ ]", "its seal does not fit", false},
+      {"bit-exact", "bounded", "its seal does not fit", false},
+      {"\"engine_sha256\": \"0", "\"engine_sha256\": \"1", "another engine file", true},
+      {"\"digest\": \"", "\"digest\": \"x", "another bundle", true},
+      {"\"backend_version\": \"1", "\"backend_version\": \"2", "another version", true},
+      {"\"fingerprint\": \"", "\"fingerprint\": \"0", "another machine", true},
+      {"\"threads\": 1", "\"threads\": 2", "another thread count", true},
+      {"\"format\": 2", "\"format\": 3", "newer format", true},
+      {"\"format\": 2", "\"format\": 1", "a format without a seal", true},
+      {"\"law_width\": 2", "\"law_width\": 4", "a value in it", true}, {"}\n", "", "not whole JSON", true},
+      {"\"seal\"", "\"sealed\"", "its seal does not fit", false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     find_changed(text, cases[i].from, cases[i].to, cases[i].sealed);
     EXPECT(noted(model, cases[i].says));
@@ -174,7 +218,7 @@ static void test_litter(specc_model *model, const char *text) {
   char path[256];
   write_bytes(at("changed/.certificate-abcdef"), text, strlen(text));
   EXPECT(found_in(at("changed"), &c) == 0);
-  struct utimbuf old = { 1, 1 };
+  struct utimbuf old = {1, 1};
   EXPECT(!utime(at("changed/.certificate-abcdef"), &old));
   write_bytes(at("changed/.certificate-young"), "x", 1);
   c = exact(model);
@@ -183,13 +227,16 @@ static void test_litter(specc_model *model, const char *text) {
 }
 
 static void test_passed_over(void) {
-  static const char *const changes[][2] = {
-    { "\"format\": 2", "\"format\": 3" }, { "\"backend\": \"ort\"", "\"backend\": \"o\"" }, { "\"threads\": 1", "\"threads\": 2" },
-    { "\"fingerprint\": \"", "\"fingerprint\": \"0" }, { "\"engine_sha256\": \"0", "\"engine_sha256\": \"1" }, { "\"digest\": \"", "\"digest\": \"x" },
-    { "\"backend_version\": \"1", "\"backend_version\": \"2" }, { "bit-exact", "exact" }, { "[[2, 3, 5], [1]]", "[[2, 3], [1]]" },
-    { "[[2, 3, 5], [1]]", "[[2, 3, 5, 6], [1]]" }, { "[[2, 3, 5], [1]]", "[[2, 3, 5], [1, 2]]" }, { "\"law_width\": 2", "\"law_width\": 4" },
-    { "\"k\": 4", "\"k\": 17" }, { "\"reasons\": []", "\"reasons\": [\"unheard-of\"]" }, { "\"tv_mean\": 0", "\"tv_mean\": -1" },
-    { "\"law_hash\": \"f", "\"law_hash\": \"g" }, { "\"call_ms\": [1, ", "\"call_ms\": [" }, { "\"calls\": 123", "\"calls\": \"123\"" }, { "}\n", "" } };
+  static const char *const changes[][2] = {{"\"format\": 2", "\"format\": 3"},
+      {"\"backend\": \"ort\"", "\"backend\": \"o\""}, {"\"threads\": 1", "\"threads\": 2"},
+      {"\"fingerprint\": \"", "\"fingerprint\": \"0"}, {"\"engine_sha256\": \"0", "\"engine_sha256\": \"1"},
+      {"\"digest\": \"", "\"digest\": \"x"}, {"\"backend_version\": \"1", "\"backend_version\": \"2"},
+      {"bit-exact", "exact"}, {"[[2, 3, 5], [1]]", "[[2, 3], [1]]"},
+      {"[[2, 3, 5], [1]]", "[[2, 3, 5, 6], [1]]"}, {"[[2, 3, 5], [1]]", "[[2, 3, 5], [1, 2]]"},
+      {"\"law_width\": 2", "\"law_width\": 4"}, {"\"k\": 4", "\"k\": 17"},
+      {"\"reasons\": []", "\"reasons\": [\"unheard-of\"]"}, {"\"tv_mean\": 0", "\"tv_mean\": -1"},
+      {"\"law_hash\": \"f", "\"law_hash\": \"g"}, {"\"call_ms\": [1, ", "\"call_ms\": ["},
+      {"\"calls\": 123", "\"calls\": \"123\""}, {"}\n", ""}};
   specc_model *model = NULL;
   specc_certificate c;
   char path[256];
@@ -202,7 +249,8 @@ static void test_passed_over(void) {
   EXPECT(find_changed(text, "\"k\": 4", "\"k\": 3", true) == 1);
   EXPECT(find_changed(text, "\"k\": 4", "\"k\": 3", false) == 0);
   for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
-    if (!EXPECT(find_changed(text, changes[i][0], changes[i][1], true) == 0)) fprintf(stderr, "  %s -> %s\n", changes[i][0], changes[i][1]);
+    if (!EXPECT(find_changed(text, changes[i][0], changes[i][1], true) == 0))
+      fprintf(stderr, "  %s -> %s\n", changes[i][0], changes[i][1]);
   EXPECT(found_in(at("nothing"), &c) == 0);
   test_notes(model, text);
   test_litter(model, text);
@@ -212,7 +260,8 @@ static void test_passed_over(void) {
 
 /* Lint stays a reason whatever a certificate says; the other drafters open. */
 static void test_kinds(void) {
-  static const char *const kinds[] = { "\"kind\": \"none\"", "\"kind\": \"model\"", "\"kind\": \"early-exit\"" };
+  static const char *const kinds[] = {
+      "\"kind\": \"none\"", "\"kind\": \"model\"", "\"kind\": \"early-exit\""};
   specc_model *model = NULL;
   char path[256];
   for (int i = 0; i < 3; i++) {
@@ -239,7 +288,7 @@ int main(void) {
   library = getenv("SPECC_ENGINE_LIBRARY");
   if (!mkdtemp(folder)) return 1;
   weights *w = make_weights();
-  write_graph(at("target.onnx"), w, (variant){ 0 });
+  write_graph(at("target.onnx"), w, (variant){0});
   free(w);
   write_table(48);
   test_manifest();
@@ -249,5 +298,7 @@ int main(void) {
   if (library) test_kinds();
   snprintf(clean, sizeof clean, "rm -r %s", folder);
   EXPECT(system(clean) == 0);
-  return library || failures ? finish("test_bundle") : (printf("test_bundle: engine part skipped, SPECC_ENGINE_LIBRARY is not set\n"), SKIP);
+  return library || failures
+             ? finish("test_bundle")
+             : (printf("test_bundle: engine part skipped, SPECC_ENGINE_LIBRARY is not set\n"), SKIP);
 }

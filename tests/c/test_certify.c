@@ -1,7 +1,7 @@
-/* test_certify.c - a program with nothing but libspecc and an engine library: opens a bundle that no gate has seen, certifies
- * it, saves the certificate, opens it again, and speculates with the text of plain decoding.
+/* test_certify.c - a program with nothing but libspecc and an engine library: opens a bundle that no gate has
+ * seen, certifies it, saves the certificate, opens it again, and speculates with the text of plain decoding.
  * SPECC_ENGINE_LIBRARY names libonnxruntime. */
-#include "internal.h"
+#include "core/internal.h"
 #include "expect.h"
 #include "tiny_bundle.h"
 #include <unistd.h>
@@ -9,7 +9,7 @@
 static const char *library;
 
 static int open_tiny(specc_model **model) {
-  specc_open_options o = { .folder = folder, .engine_library = library };
+  specc_open_options o = {.folder = folder, .engine_library = library};
   return specc_model_open(&o, model);
 }
 
@@ -20,10 +20,10 @@ static int cancel(void *user, int64_t done, int64_t total) {
 
 /* Ids of a generation; the number of rounds that proposed. */
 static int64_t generate(specc_model *model, int speculation, int rule, int32_t out[40]) {
-  static const int32_t prompt[] = { 5, 6, 7, 8, 5, 6, 7, 8, 5, 6 };
+  static const int32_t prompt[] = {5, 6, 7, 8, 5, 6, 7, 8, 5, 6};
   specc_session *session;
   specc_request request;
-  specc_stats stats = { 0 };
+  specc_stats stats = {0};
   specc_request_default(&request);
   request.speculation = speculation, request.rule = rule, request.seeded = 1, request.seed = 7;
   request.max_new_tokens = 40, request.ignore_eos = 1;
@@ -57,12 +57,12 @@ int main(void) {
   if (!library) return printf("test_certify: skipped, SPECC_ENGINE_LIBRARY is not set\n"), SKIP;
   if (!mkdtemp(folder)) return 1;
   weights *w = make_weights();
-  write_graph(at("target.onnx"), w, (variant){ 0 });
+  write_graph(at("target.onnx"), w, (variant){0});
   free(w);
   write_table(48);
   write_manifest(NULL, NULL);
   for (int i = 0; i < 200; i++) text[i] = (11 * i * i + 5 * i + 3) % 48;
-  specc_certify_options o = { .tokens = text, .n_tokens = 200, .seed = 3, .progress = cancel, .user = &calls };
+  specc_certify_options o = {.tokens = text, .n_tokens = 200, .seed = 3, .progress = cancel, .user = &calls};
   if (!EXPECT_OK(open_tiny(&model))) return finish("test_certify");
   EXPECT_OK(specc_model_info_get(model, &info));
   EXPECT(!info.enabled && info.reasons == SPECC_R_UNCERTIFIED_DEVICE);
@@ -74,7 +74,8 @@ int main(void) {
   specc_model_free(model);
   if (EXPECT_OK(open_tiny(&model))) {
     EXPECT_OK(specc_model_info_get(model, &info));
-    EXPECT(info.enabled && info.certificate.law_hash == c.law_hash && info.certificate.law_width == c.law_width);
+    EXPECT(
+        info.enabled && info.certificate.law_hash == c.law_hash && info.certificate.law_width == c.law_width);
     test_certified(model);
     specc_model_free(model);
   }

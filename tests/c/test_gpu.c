@@ -1,7 +1,7 @@
-/* test_gpu.c - what is said without a GPU: drivers, memory (R50), engines that do not fit (R42). Runs over stub_cuda.c; with the
- * argument `none` over no driver at all. */
+/* test_gpu.c - what is said without a GPU: drivers, memory (R50), engines that do not fit (R42). Runs over
+ * stub_cuda.c; with the argument `none` over no driver at all. */
+#include "backends/nvidia/gpu_cache.h"
 #include "expect.h"
-#include "../../runtime/backends/gpu_cache.h"
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -24,8 +24,10 @@ static void drivers(void) {
   EXPECT_ERROR(specc_gpu_info(0, &gpu), SPECC_E_ENGINE, "no CUDA-capable device");
   unsetenv("STUB_CUDA_COUNT");
   EXPECT(!specc_gpu_info(0, &gpu));
-  EXPECT(!strcmp(gpu.name, "Stub GPU") && gpu.sm == 87 && gpu.cuda == 12060 && gpu.processors == 8 && strlen(gpu.fingerprint) == 64);
-  EXPECT(gpu.memory == 8192 * MIB && gpu.available == (7000 - 512) * MIB && gpu.driver_free == 7000 * MIB && !gpu.integrated);
+  EXPECT(!strcmp(gpu.name, "Stub GPU") && gpu.sm == 87 && gpu.cuda == 12060 && gpu.processors == 8 &&
+         strlen(gpu.fingerprint) == 64);
+  EXPECT(gpu.memory == 8192 * MIB && gpu.available == (7000 - 512) * MIB && gpu.driver_free == 7000 * MIB &&
+         !gpu.integrated);
   EXPECT_ERROR(specc_gpu_info(3, &gpu), SPECC_E_ENGINE, "GPU number 3 was asked for, but the driver shows 1");
   EXPECT_ERROR(specc_gpu_info(0, NULL), SPECC_E_ARGUMENT, "a place");
 }
@@ -38,8 +40,10 @@ static void shared_memory(void) {
   EXPECT(gpu_room(1, free_now, total, cached) == (6000000 - 500000) * 1024LL);
   EXPECT(gpu_room(0, free_now, total, cached) == (1000000 - 500000) * 1024LL);
   EXPECT(!gpu_fits(1, free_now, total, cached, 3000 * MIB, "the engine"));
-  EXPECT_ERROR(gpu_fits(1, 5000000 * 1024LL, total, taken, 3000 * MIB, "the engine"), SPECC_E_MEMORY, "MemAvailable 878 MB, MemFree 4882 MB");
-  EXPECT_ERROR(gpu_fits(0, free_now, total, cached, 3000 * MIB, "the engine"), SPECC_E_MEMORY, "488 MB may be taken (976 MB free of 7812 MB)");
+  EXPECT_ERROR(gpu_fits(1, 5000000 * 1024LL, total, taken, 3000 * MIB, "the engine"), SPECC_E_MEMORY,
+      "MemAvailable 878 MB, MemFree 4882 MB");
+  EXPECT_ERROR(gpu_fits(0, free_now, total, cached, 3000 * MIB, "the engine"), SPECC_E_MEMORY,
+      "488 MB may be taken (976 MB free of 7812 MB)");
   EXPECT(gpu_room(1, free_now, total, "nonsense") == free_now - total / 16);
   EXPECT(gpu_room(1, 0, total, "MemAvailable: 10 kB\n") == 0);
 }
@@ -60,8 +64,19 @@ static void engines(const char *library) {
 #else
   const char *here = "linux-x86_64", *elsewhere = "linux-aarch64";
 #endif
-  specc_tensorrt_options good = { .plan = path, .library = library, .version = "10.3.0.30", .platform = here, .sm = 87, .cache_type = SPECC_CACHE_F16,
-                                  .vocab = 100, .layers = 2, .kv_heads = 1, .head_dim = 8, .capacity = 72, .n_widths = 2, .widths = { 1, 8 } };
+  specc_tensorrt_options good = {.plan = path,
+      .library = library,
+      .version = "10.3.0.30",
+      .platform = here,
+      .sm = 87,
+      .cache_type = SPECC_CACHE_F16,
+      .vocab = 100,
+      .layers = 2,
+      .kv_heads = 1,
+      .head_dim = 8,
+      .capacity = 72,
+      .n_widths = 2,
+      .widths = {1, 8}};
   specc_tensorrt_options o = good;
   write_plan(path, 0, 0);
   EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_FORMAT, "has 0 bytes");
@@ -73,9 +88,11 @@ static void engines(const char *library) {
   o.platform = elsewhere;
   EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "was built for linux-");
   o = good, o.sm = 86;
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "was built for SM 86 and this GPU (Stub GPU) is SM 87");
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE,
+      "was built for SM 86 and this GPU (Stub GPU) is SM 87");
   o = good, o.version = "8.6.1.6";
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "was built by TensorRT 8.6.1.6 and this library is 10.3.0.30");
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE,
+      "was built by TensorRT 8.6.1.6 and this library is 10.3.0.30");
   o = good, o.library = "/nonexistent/libnvinfer.so.10";
   EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "TensorRT cannot be loaded");
   o = good, o.library = "libm.so.6";
@@ -90,27 +107,35 @@ static void engines(const char *library) {
   EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "never written in place");
   o = good, o.plan = NULL;
   EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "needs plan");
-  if (!specc_tensorrt_headers()) EXPECT_ERROR(specc_tensorrt_backend(&good, &backend), SPECC_E_UNSUPPORTED, "compiled without TensorRT's headers");
+  if (!specc_tensorrt_headers())
+    EXPECT_ERROR(
+        specc_tensorrt_backend(&good, &backend), SPECC_E_UNSUPPORTED, "compiled without TensorRT's headers");
   unlink(path);
 }
 
 static void versions(const char *library) {
   char version[32];
   EXPECT(!specc_tensorrt_version(library, 0, version, sizeof version) && !strcmp(version, "10.3.0.30"));
-  EXPECT_ERROR(specc_tensorrt_version("/nonexistent/lib.so", 1, version, sizeof version), SPECC_E_ENGINE, "TensorRT for RTX cannot be loaded");
+  EXPECT_ERROR(specc_tensorrt_version("/nonexistent/lib.so", 1, version, sizeof version), SPECC_E_ENGINE,
+      "TensorRT for RTX cannot be loaded");
 }
 
 /* One item of a cache of each type: rounded to the nearest, and a finite number stays finite. */
 static void items(void) {
-  static const struct { float value; uint32_t f16, bf16, f8; } cases[] = {
-    { 0, 0, 0, 0 }, { 1, 0x3c00, 0x3f80, 0x38 }, { -1.5f, 0xbe00, 0xbfc0, 0xbc }, { 256, 0x5c00, 0x4380, 0x78 }, { 448, 0x5f00, 0x43e0, 0x7e }, { 1e30f, 0x7bff, 0x714a, 0x7e },
-    { 1.0625f, 0x3c40, 0x3f88, 0x38 }, { 1.1875f, 0x3cc0, 0x3f98, 0x3a }, { 0x1p-9f, 0x1800, 0x3b00, 1 }, { 0x1.8p-9f, 0x1a00, 0x3b40, 2 }, { 0x1.fp-7f, 0x23c0, 0x3c78, 8 } };
+  static const struct {
+    float value;
+    uint32_t f16, bf16, f8;
+  } cases[] = {{0, 0, 0, 0}, {1, 0x3c00, 0x3f80, 0x38}, {-1.5f, 0xbe00, 0xbfc0, 0xbc},
+      {256, 0x5c00, 0x4380, 0x78}, {448, 0x5f00, 0x43e0, 0x7e}, {1e30f, 0x7bff, 0x714a, 0x7e},
+      {1.0625f, 0x3c40, 0x3f88, 0x38}, {1.1875f, 0x3cc0, 0x3f98, 0x3a}, {0x1p-9f, 0x1800, 0x3b00, 1},
+      {0x1.8p-9f, 0x1a00, 0x3b40, 2}, {0x1.fp-7f, 0x23c0, 0x3c78, 8}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     EXPECT(cache_bits(SPECC_CACHE_F16, cases[i].value) == cases[i].f16);
     EXPECT(cache_bits(SPECC_CACHE_BF16, cases[i].value) == cases[i].bf16);
     EXPECT(cache_bits(SPECC_CACHE_F8, cases[i].value) == cases[i].f8);
   }
-  EXPECT(cache_item(SPECC_CACHE_F32) == 4 && cache_item(SPECC_CACHE_BF16) == 2 && cache_item(SPECC_CACHE_F8) == 1);
+  EXPECT(cache_item(SPECC_CACHE_F32) == 4 && cache_item(SPECC_CACHE_BF16) == 2 &&
+         cache_item(SPECC_CACHE_F8) == 1);
 }
 
 int main(int n, char **arguments) {

@@ -1,7 +1,8 @@
-/* test_ort.c - the ONNX Runtime backend on a graph with known answers: values, rollback, poison, threads, refusals.
- * SPECC_ENGINE_LIBRARY names libonnxruntime; SPECC_OLD_ENGINE a library built from old_engine.c (optional). */
-#include "specc.h"
+/* test_ort.c - the ONNX Runtime backend on a graph with known answers: values, rollback, poison, threads,
+ * refusals. SPECC_ENGINE_LIBRARY names libonnxruntime; SPECC_OLD_ENGINE a library built from old_engine.c
+ * (optional). */
 #include "expect.h"
+#include "specc.h"
 #include "tiny_graph.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -11,12 +12,21 @@ static int ids[CAPACITY];
 static double expected[CAPACITY][VOCAB];
 
 static specc_ort_options options(void) {
-  return (specc_ort_options){ .model = graph, .library = library, .threads = 1, .vocab = VOCAB, .layers = LAYERS, .kv_heads = KV_HEADS,
-                              .head_dim = HEAD_DIM, .capacity = CAPACITY, .n_widths = 6, .widths = { 1, 2, 3, 4, 5, WIDEST } };
+  return (specc_ort_options){.model = graph,
+      .library = library,
+      .threads = 1,
+      .vocab = VOCAB,
+      .layers = LAYERS,
+      .kv_heads = KV_HEADS,
+      .head_dim = HEAD_DIM,
+      .capacity = CAPACITY,
+      .n_widths = 6,
+      .widths = {1, 2, 3, 4, 5, WIDEST}};
 }
 
 static void fill(const specc_io *io, int past, int rows) {
-  for (int i = 0; i < rows; i++) io->input_ids[i] = ids[past + i], io->position[i] = past + i, io->logit_rows[i] = i;
+  for (int i = 0; i < rows; i++)
+    io->input_ids[i] = ids[past + i], io->position[i] = past + i, io->logit_rows[i] = i;
   *io->past_len = past;
 }
 
@@ -59,9 +69,10 @@ static void test_prefill(const specc_backend *b) {
   b->close(cache);
 }
 
-/* R48: past and present are one buffer. Other tokens are fed and dropped, what lies behind is poisoned: the same bits come back. */
+/* R48: past and present are one buffer. Other tokens are fed and dropped, what lies behind is poisoned: the
+ * same bits come back. */
 static void test_rollback(const specc_backend *b) {
-  static const float values[] = { NAN, INFINITY, 1e38f, -1e38f, 0.0f };
+  static const float values[] = {NAN, INFINITY, 1e38f, -1e38f, 0.0f};
   void *cache;
   specc_io io;
   float before[5 * VOCAB];
@@ -77,7 +88,7 @@ static void test_rollback(const specc_backend *b) {
     EXPECT_OK(feed(b, cache, &io, WIDEST, 5));
     EXPECT(!memcmp(before, io.logits, sizeof before));
   }
-  EXPECT_OK(b->poison(cache, WIDEST - 1, NAN));        /* one slot too many is seen */
+  EXPECT_OK(b->poison(cache, WIDEST - 1, NAN)); /* one slot too many is seen */
   EXPECT_OK(feed(b, cache, &io, WIDEST, 5));
   EXPECT(memcmp(before, io.logits, sizeof before));
   EXPECT_ERROR(b->poison(cache, -1, 0), SPECC_E_ARGUMENT, "slot -1");
@@ -94,7 +105,7 @@ static void test_refused_calls(const specc_backend *b) {
   EXPECT_ERROR(b->run(cache, 5, 2), SPECC_E_ARGUMENT, "logits of 2");
   EXPECT_ERROR(b->run(cache, 0, 0), SPECC_E_ARGUMENT, "0 rows");
   EXPECT_ERROR(b->run(cache, -1, 1), SPECC_E_ARGUMENT, "-1 rows");
-  const int32_t lengths[] = { -1, CAPACITY - 4, CAPACITY, INT32_MAX, INT32_MIN };
+  const int32_t lengths[] = {-1, CAPACITY - 4, CAPACITY, INT32_MAX, INT32_MIN};
   for (int i = 0; i < 5; i++) {
     *io.past_len = lengths[i];
     EXPECT_ERROR(b->run(cache, 5, 5), SPECC_E_ARGUMENT, "does not fit");
@@ -105,12 +116,15 @@ static void test_refused_calls(const specc_backend *b) {
   EXPECT_ERROR(b->run(cache, 5, 5), SPECC_E_ARGUMENT, "position");
   fill(&io, 0, 5), io.logit_rows[2] = 5;
   EXPECT_ERROR(b->run(cache, 5, 5), SPECC_E_ARGUMENT, "another row");
-  EXPECT_OK(feed(b, cache, &io, 0, 5));                 /* and the cache still works */
+  EXPECT_OK(feed(b, cache, &io, 0, 5)); /* and the cache still works */
   EXPECT(near_expected(io.logits, 0));
   b->close(cache);
 }
 
-typedef struct worker { const specc_backend *b; int width, wrong; } worker;
+typedef struct worker {
+  const specc_backend *b;
+  int width, wrong;
+} worker;
 
 static void *work(void *argument) {
   worker *w = argument;
@@ -130,7 +144,7 @@ static void test_threads(const specc_backend *b) {
   pthread_t threads[4];
   worker workers[4];
   for (int i = 0; i < 4; i++) {
-    workers[i] = (worker){ b, 2 + i, 0 };
+    workers[i] = (worker){b, 2 + i, 0};
     pthread_create(&threads[i], NULL, work, &workers[i]);
   }
   for (int i = 0; i < 4; i++) {
@@ -169,17 +183,21 @@ static void test_files(const char *folder, const weights *w) {
   EXPECT_ERROR(try(o), SPECC_E_FORMAT, "garbage.onnx");
   snprintf(path, sizeof path, "%s/empty.onnx", folder), write_bytes(path, "", 0);
   EXPECT(try(o) != SPECC_OK);
-  snprintf(path, sizeof path, "%s/bare.onnx", folder), write_graph(path, w, (variant){ 0 });
+  snprintf(path, sizeof path, "%s/bare.onnx", folder), write_graph(path, w, (variant){0});
   char data[600];
   snprintf(data, sizeof data, "%s.data", path), unlink(data);
   EXPECT(try(o) != SPECC_OK && strstr(specc_last_error(), "bare.onnx"));
 }
 
 static void test_signatures(const char *folder, const weights *w) {
-  const struct { variant v; const char *says; } cases[] = {
-    { { .rename_position = true }, "input positions is not one of" }, { { .drop_last_output = true }, "output present_v.1 is missing" },
-    { { .long_past_len = true }, "input past_len has 2 dimensions, not 1" }, { { .extra_input = true }, "input mask is not one of" },
-    { { .fixed_rows = true }, "input input_ids fixes dimension 1 to 5" } };
+  const struct {
+    variant v;
+    const char *says;
+  } cases[] = {{{.rename_position = true}, "input positions is not one of"},
+      {{.drop_last_output = true}, "output present_v.1 is missing"},
+      {{.long_past_len = true}, "input past_len has 2 dimensions, not 1"},
+      {{.extra_input = true}, "input mask is not one of"},
+      {{.fixed_rows = true}, "input input_ids fixes dimension 1 to 5"}};
   specc_ort_options o = options();
   char path[512];
   o.model = path;
@@ -188,7 +206,7 @@ static void test_signatures(const char *folder, const weights *w) {
     write_graph(path, w, cases[i].v);
     EXPECT_ERROR(try(o), SPECC_E_FORMAT, cases[i].says);
   }
-  write_graph(path, w, (variant){ .float_ids = true });
+  write_graph(path, w, (variant){.float_ids = true});
   EXPECT_ERROR(try(o), SPECC_E_FORMAT, "input position is of int32, not int64");
   o = options(), o.vocab = VOCAB + 1;
   EXPECT_ERROR(try(o), SPECC_E_FORMAT, "output logits has 50 in dimension 1, not 51");
@@ -218,7 +236,8 @@ static void test_engine(void) {
   specc_backend one, two;
   specc_ort_options o = options();
   if (!EXPECT_OK(specc_ort_backend(&o, &one)) || !EXPECT_OK(specc_ort_backend(&o, &two))) return;
-  EXPECT(!strcmp(one.name, "ort") && one.version == two.version && one.vocab == VOCAB && one.capacity == CAPACITY);
+  EXPECT(!strcmp(one.name, "ort") && one.version == two.version && one.vocab == VOCAB &&
+         one.capacity == CAPACITY);
   test_values(&one);
   one.release(one.self);
   test_prefill(&two);
@@ -226,7 +245,7 @@ static void test_engine(void) {
   test_refused_calls(&two);
   test_threads(&two);
   two.release(two.self);
-  if (EXPECT_OK(specc_ort_backend(&o, &one))) one.release(one.self);      /* after the last user has left */
+  if (EXPECT_OK(specc_ort_backend(&o, &one))) one.release(one.self); /* after the last user has left */
 }
 
 int main(void) {
@@ -239,7 +258,7 @@ int main(void) {
   weights *w = make_weights();
   for (int i = 0; i < CAPACITY; i++) ids[i] = (7 * i * i + 3 * i + 1) % VOCAB;
   reference(w, ids, CAPACITY, &expected[0][0]);
-  write_graph(graph, w, (variant){ 0 });
+  write_graph(graph, w, (variant){0});
   test_engine();
   test_options();
   test_libraries(folder);

@@ -1,7 +1,7 @@
 /* tiny_bundle.h - writes a bundle around the tiny graph, with a manifest whose digest is right. */
 #ifndef SPECC_TINY_BUNDLE_H
 #define SPECC_TINY_BUNDLE_H
-#include "internal.h"
+#include "core/internal.h"
 #include "tiny_graph.h"
 
 static char folder[] = "/tmp/specc-test-XXXXXX";
@@ -39,18 +39,21 @@ static void write_table(int n) {
 }
 
 static void describe_files(char *out, size_t n_out) {
-  static const char *const names[] = { "target.onnx", "target.onnx.data", "id_bytes.bin" };
+  static const char *const names[] = {"target.onnx", "target.onnx.data", "id_bytes.bin"};
   for (int i = 0; i < 3; i++) {
     char hex[65];
     size_t n, used = strlen(out);
     const char *data = read_text(at(names[i]), &n);
     hash(data, n, hex);
-    snprintf(out + used, n_out - used, "%s{\"path\": \"%s\", \"bytes\": %zu, \"sha256\": \"%s\"}", i ? ",\n  " : "", names[i], n, hex);
+    snprintf(out + used, n_out - used, "%s{\"path\": \"%s\", \"bytes\": %zu, \"sha256\": \"%s\"}",
+        i ? ",\n  " : "", names[i], n, hex);
   }
 }
 
 #define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
-#define ENGINE "{\"file\": \"target.onnx\", \"backend\": \"ort\", \"sha256\": \"" ZEROS "\", \"vocab\": 50, \"layers\": 2, \"kv_heads\": 2," \
+#define ENGINE                                                                                               \
+  "{\"file\": \"target.onnx\", \"backend\": \"ort\", \"sha256\": \"" ZEROS                                   \
+  "\", \"vocab\": 50, \"layers\": 2, \"kv_heads\": 2,"                                                       \
   " \"head_dim\": 16, \"capacity\": 80, \"widths\": [1, 2, 3, 5, 16]}"
 
 /* The manifest with `from` replaced by `to`, under a right digest. */
@@ -60,14 +63,18 @@ static void write_manifest(const char *from, const char *to) {
   files[0] = 0;
   describe_files(files, sizeof files);
   snprintf(text, sizeof text,
-           "{\n \"digest\": \"" ZEROS "\",\n \"format\": 1,\n \"name\": \"tiny\",\n \"files\": [%s],\n"
-           " \"plan\": {\"k\": 4, \"context\": 64, \"threads\": 1},\n \"engines\": {\"target\": " ENGINE ", \"draft\": " ENGINE "},\n"
-           " \"draft\": {\"kind\": \"ngram\", \"min_match\": 2, \"max_match\": 4},\n"
-           " \"tokenizer\": {\"ids\": 48, \"bytes\": \"id_bytes.bin\", \"strip_leading_space\": true, \"eos\": [2, 3], \"bos\": null},\n"
-           " \"lint\": {\"passed\": true, \"findings\": []}\n}\n", files);
+      "{\n \"digest\": \"" ZEROS "\",\n \"format\": 1,\n \"name\": \"tiny\",\n \"files\": [%s],\n"
+      " \"plan\": {\"k\": 4, \"context\": 64, \"threads\": 1},\n \"engines\": {\"target\": " ENGINE
+      ", \"draft\": " ENGINE "},\n"
+      " \"draft\": {\"kind\": \"ngram\", \"min_match\": 2, \"max_match\": 4},\n"
+      " \"tokenizer\": {\"ids\": 48, \"bytes\": \"id_bytes.bin\", \"strip_leading_space\": true, \"eos\": "
+      "[2, 3], \"bos\": null},\n"
+      " \"lint\": {\"passed\": true, \"findings\": []}\n}\n",
+      files);
   char *found = from ? strstr(text, from) : text;
   if (!found) abort();
-  snprintf(changed, sizeof changed, "%.*s%s%s", (int)(found - text), text, from ? to : "", found + (from ? strlen(from) : 0));
+  snprintf(changed, sizeof changed, "%.*s%s%s", (int)(found - text), text, from ? to : "",
+      found + (from ? strlen(from) : 0));
   hash(changed, strlen(changed), hex);
   char *digest = strstr(changed, ZEROS);
   if (digest) memcpy(digest, hex, 64);

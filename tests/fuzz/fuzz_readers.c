@@ -1,9 +1,10 @@
 /* fuzz_readers.c - any bytes go into the JSON and id-to-bytes readers; what they accept must hold together.
  *
- * With libFuzzer: clang -fsanitize=fuzzer,address,undefined -DSPECC_LIBFUZZER ... Otherwise a program that changes its own
- * seeds: fuzz_readers [tries, 200000] [seed, 1]. A failing input is told by its try: the run is the same every time. */
-#include "files.h"
-#include "json.h"
+ * With libFuzzer: clang -fsanitize=fuzzer,address,undefined -DSPECC_LIBFUZZER ... Otherwise a program that
+ * changes its own seeds: fuzz_readers [tries, 200000] [seed, 1]. A failing input is told by its try: the run
+ * is the same every time. */
+#include "core/io/files.h"
+#include "core/io/json.h"
 #include <stdio.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -51,7 +52,7 @@ static void check_table(const uint8_t *data, size_t n) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-  uint8_t *own = malloc(n ? n : 1);  /* its very end is what a sanitizer watches */
+  uint8_t *own = malloc(n ? n : 1); /* its very end is what a sanitizer watches */
   if (n) memcpy(own, data, n);
   check_json(own, n);
   check_table(own, n);
@@ -60,11 +61,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
 }
 
 #ifndef SPECC_LIBFUZZER
-#define SEED(text) { text, sizeof text - 1 }
-static const struct { const char *text; size_t n; } seeds[] = {
-  SEED("{\"digest\": \"00\", \"format\": 1, \"files\": [{\"path\": \"target.onnx\", \"bytes\": 1}], \"plan\": {\"k\": 4}}"),
-  SEED("[[1, -2.5e-3, 1e308], {\"a\": true, \"b\": null}, \"\\u00e9\\ud83d\\ude00\\n\"]"),
-  SEED("\"\xc3\xa9\xf0\x9f\x98\x80 \\\\ \\\" text\""), SEED("SPCB\1\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0\3\0\0\0abc") };
+  #define SEED(text) {text, sizeof text - 1}
+static const struct {
+  const char *text;
+  size_t n;
+} seeds[] = {SEED("{\"digest\": \"00\", \"format\": 1, \"files\": [{\"path\": \"target.onnx\", \"bytes\": "
+                  "1}], \"plan\": {\"k\": 4}}"),
+    SEED("[[1, -2.5e-3, 1e308], {\"a\": true, \"b\": null}, \"\\u00e9\\ud83d\\ude00\\n\"]"),
+    SEED("\"\xc3\xa9\xf0\x9f\x98\x80 \\\\ \\\" text\""),
+    SEED("SPCB\1\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0\3\0\0\0abc")};
 
 static uint32_t next(uint64_t *state) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -75,11 +80,22 @@ static size_t change(uint8_t *data, size_t n, uint64_t *state) {
   static const char tokens[] = "{}[]\",:\\u0123456789dDcC8eE+-.tfn \xc3\xed\xf4\xff";
   size_t at = n ? next(state) % n : 0;
   switch (next(state) % 5) {
-    case 0: if (n) data[at] = (uint8_t)next(state); return n;
-    case 1: if (n) data[at] = (uint8_t)tokens[next(state) % (sizeof tokens - 1)]; return n;
-    case 2: return next(state) % 8 ? n : at;
-    case 3: if (n) memmove(data + at + 1, data + at, n - at), data[at] = (uint8_t)tokens[next(state) % (sizeof tokens - 1)]; return n ? n + 1 : n;
-    default: if (n) memmove(data + at, data + at + 1, n - at - 1); return n ? n - 1 : n;
+  case 0:
+    if (n) data[at] = (uint8_t)next(state);
+    return n;
+  case 1:
+    if (n) data[at] = (uint8_t)tokens[next(state) % (sizeof tokens - 1)];
+    return n;
+  case 2:
+    return next(state) % 8 ? n : at;
+  case 3:
+    if (n)
+      memmove(data + at + 1, data + at, n - at),
+          data[at] = (uint8_t)tokens[next(state) % (sizeof tokens - 1)];
+    return n ? n + 1 : n;
+  default:
+    if (n) memmove(data + at, data + at + 1, n - at - 1);
+    return n ? n - 1 : n;
   }
 }
 

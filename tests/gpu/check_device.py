@@ -31,11 +31,23 @@ BUDGET = 480
 LEAST = 10
 """Seconds without which no step is begun."""
 PACKAGES = {
-    "cffi": "cffi", "click": "click", "jinja2": "jinja2", "numpy": "numpy", "onnxruntime": "onnxruntime",
-    "rich": "rich", "tokenizers": "tokenizers", "yaml": "PyYAML",
-}  # fmt: skip
+    "cffi": "cffi",
+    "click": "click",
+    "jinja2": "jinja2",
+    "numpy": "numpy",
+    "onnxruntime": "onnxruntime",
+    "rich": "rich",
+    "tokenizers": "tokenizers",
+    "yaml": "PyYAML",
+}
 """What the command line imports, and under which name pip has it."""
-FOLDERS = {"exporter": "exporter", "calib": "calib", "targets": "targets", "recipes": "recipes", "runtime": "runtime"}
+FOLDERS = {
+    "exporter": "exporter",
+    "calib": "calib",
+    "targets": "targets",
+    "recipes": "recipes",
+    "runtime": "runtime",
+}
 """Where the parts of the package lie in a checkout."""
 
 
@@ -139,7 +151,9 @@ def make_steps(bundles: Sequence[Path], out: Path) -> list[Step]:
     steps = [
         Step("build", tools, [configure, make], 240, gpu=False),
         Step("row kernels", judge, [[*kernels, "49152", "40"], [*kernels, "151936", "10"]], 60),
-        Step("C tests", tools, [["ctest", "--test-dir", str(build), "-R", "gpu|judge|tensorrt"]], 60, gpu=False),
+        Step(
+            "C tests", tools, [["ctest", "--test-dir", str(build), "-R", "gpu|judge|tensorrt"]], 60, gpu=False
+        ),
         Step("TensorRT backend", backend, [[sys.executable, "-c", HEADERS]], 30, own, gpu=False),
         Step("doctor", line, [specc("doctor")], 60, own),
     ]
@@ -148,12 +162,29 @@ def make_steps(bundles: Sequence[Path], out: Path) -> list[Step]:
     tests = first((bool(line), line), (missing({"pytest": "pytest"}) != "", "no pytest: pip install pytest"))
     named = os.pathsep.join(str(out / bundle.name) for bundle in bundles)
     own = {**own, "SPECC_GPU_BUNDLES": named, "SPECC_KERNELS": str(build) if compiler else ""}
-    suite = [sys.executable, "-m", "pytest", "-q", "-rs", "-m", "gpu", str(ROOT / "tests" / "gpu" / "test_device.py")]
+    suite = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-m",
+        "gpu",
+        str(ROOT / "tests" / "gpu" / "test_device.py"),
+    ]
     return [*steps, Step("gpu tests", tests, [suite], 120, own)]
 
 
-TARGETS = ("specc", "specc_controls", "test_judge", "test_gpu", "test_gpu_judge", "test_tensorrt", "stub_cuda",
-           "stub_version")  # fmt: skip
+TARGETS = (
+    "specc",
+    "specc_controls",
+    "test_judge",
+    "test_gpu",
+    "test_gpu_judge",
+    "test_tensorrt",
+    "stub_cuda",
+    "stub_version",
+)
 """Of the build, what this script runs."""
 HEADERS = "from specc.runtime.nvidia import tensorrt_headers; print('compiled with the headers of', tensorrt_headers())"
 
@@ -162,7 +193,9 @@ def find_headers() -> tuple[str | None, str | None]:
     """Folders of TensorRT's and of CUDA's headers."""
     machine = f"/usr/include/{os.uname().machine}-linux-gnu"
     tensorrt = headers("TENSORRT_INCLUDE", "NvInferRuntime.h", ["/usr/include", machine])
-    return tensorrt, headers("CUDA_INCLUDE", "cuda_runtime_api.h", ["/usr/local/cuda/include", "/usr/include"])
+    return tensorrt, headers(
+        "CUDA_INCLUDE", "cuda_runtime_api.h", ["/usr/local/cuda/include", "/usr/include"]
+    )
 
 
 def lacking_headers(tensorrt: str | None, cuda: str | None) -> list[tuple[bool, str]]:
@@ -179,14 +212,22 @@ def lacking_tools(needs_cxx: bool) -> str:
     gone = [what for name, what in names.items() if shutil.which(name) is None]
     maker = shutil.which("make") or shutil.which("ninja")
     gone += [] if maker else ["make or ninja"]
-    return f"no {' and no '.join(dict.fromkeys(gone))}: install {'them' if len(gone) > 1 else 'it'}" if gone else ""
+    return (
+        f"no {' and no '.join(dict.fromkeys(gone))}: install {'them' if len(gone) > 1 else 'it'}"
+        if gone
+        else ""
+    )
 
 
 def environment(out: Path) -> dict[str, str]:
     """Variables under which this checkout is the package `specc`, with the library that is built here."""
     path = [str(out / "package"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"SPECC_LIBRARY": str(out / "build" / "libspecc.so"), "PYTHONPATH": os.pathsep.join(path),
-            "SPECC_CACHE": str(out / "cache"), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+    return {
+        "SPECC_LIBRARY": str(out / "build" / "libspecc.so"),
+        "PYTHONPATH": os.pathsep.join(path),
+        "SPECC_CACHE": str(out / "cache"),
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def link_package(out: Path) -> None:
@@ -233,7 +274,7 @@ def bundle_steps(bundle: Path, out: Path, line: str, own: dict[str, str]) -> lis
 
 def specc(*arguments: str) -> list[str]:
     """The command line of this checkout's package."""
-    return [sys.executable, "-m", "specc.cli", *arguments]
+    return [sys.executable, "-m", "specc", *arguments]
 
 
 # ---------------------------------------------------------------------- running
@@ -271,8 +312,12 @@ def run(command: Sequence[str], limit: float, environment: dict[str, str], file:
     file.flush()
     try:
         started = subprocess.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
-        )  # fmt: skip
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
     except OSError as error:
         file.write(f"{command[0]} does not start: {error}\n")
         return 127
@@ -312,7 +357,9 @@ def show(result: Result) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bundle", action="append", default=[], type=Path)
     parser.add_argument("--out", type=Path, default=Path("device-check"))
     parser.add_argument("--budget", type=int, default=BUDGET)
@@ -322,7 +369,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     steps = make_steps([bundle.resolve() for bundle in chosen.bundle], out)
     if chosen.dry_run:
         for step in steps:
-            print(f"{'lacks' if step.lacks else 'ready':6} {step.name}{': ' + step.lacks if step.lacks else ''}")
+            print(
+                f"{'lacks' if step.lacks else 'ready':6} {step.name}{': ' + step.lacks if step.lacks else ''}"
+            )
         return 0
     out.mkdir(parents=True, exist_ok=True)
     link_package(out)

@@ -62,7 +62,9 @@ def test_the_checkout_is_the_package(script: ModuleType, tmp_path: Path) -> None
     script.link_package(tmp_path)
     script.link_package(tmp_path)  # again, over the first
     named = [sys.executable, "-c", "import specc.targets; print(specc.targets.__file__)"]
-    found = script.check([script.Step("x", "", [named], 60, script.environment(tmp_path))], 90, tmp_path, print)
+    found = script.check(
+        [script.Step("x", "", [named], 60, script.environment(tmp_path))], 90, tmp_path, print
+    )
     assert found[0].said == str(tmp_path / "package" / "specc" / "targets" / "__init__.py")
 
 
@@ -79,7 +81,12 @@ def test_failures_say_why(script: ModuleType, tmp_path: Path) -> None:
     steps += [script.Step(f"b: {name}", "", [["false"]], 60) for name in ("run", "gate")]
     said = [result.said for result in script.check(steps, 60, tmp_path, lambda result: None)]
     assert said[0].startswith("/nonexistent/tool does not start: ")
-    assert said[1:] == ["not done in 11 s; it last said: waiting", "gate failed", "nothing said", "b: run failed"]
+    assert said[1:] == [
+        "not done in 11 s; it last said: waiting",
+        "gate failed",
+        "nothing said",
+        "b: run failed",
+    ]
 
 
 def test_with_a_gpu_every_step_of_a_bundle_is_ready(
@@ -91,12 +98,18 @@ def test_with_a_gpu_every_step_of_a_bundle_is_ready(
     for name, engine in (("graphs", {"finalize": True}), ("engines", {})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").write_text(json.dumps({"engines": {"target": engine}}))
-    steps = script.make_steps([tmp_path / "graphs", tmp_path / "engines", tmp_path / "gone"], tmp_path / "out")
+    steps = script.make_steps(
+        [tmp_path / "graphs", tmp_path / "engines", tmp_path / "gone"], tmp_path / "out"
+    )
     lacks = {step.name: step.lacks for step in steps}
     assert lacks["graphs: finalize"] == "" and lacks["engines: finalize"] == "its engines are finished"
-    assert lacks["row kernels"] == lacks["graphs: gate"] == lacks["engines: bench"] == lacks["gpu tests"] == ""
+    assert (
+        lacks["row kernels"] == lacks["graphs: gate"] == lacks["engines: bench"] == lacks["gpu tests"] == ""
+    )
     assert lacks["gone: gate"].endswith("holds no manifest.json: name a bundle's folder")
-    assert sum(step.limit for step in steps if step.name in ("build", "doctor", "row kernels")) < script.BUDGET
+    assert (
+        sum(step.limit for step in steps if step.name in ("build", "doctor", "row kernels")) < script.BUDGET
+    )
 
 
 def test_budget_and_verdict(script: ModuleType, tmp_path: Path) -> None:
@@ -110,7 +123,11 @@ def test_budget_and_verdict(script: ModuleType, tmp_path: Path) -> None:
     told: list[str] = []
     results = script.check(steps, 100, tmp_path, lambda result: told.append(result.name))
     assert [result.status for result in results] == ["passed", "skipped", "skipped"]
-    assert (results[0].said, results[2].said, told) == ("last line", "no GPU", ["fine", "lacking", "skips itself"])
+    assert (results[0].said, results[2].said, told) == (
+        "last line",
+        "no GPU",
+        ["fine", "lacking", "skips itself"],
+    )
     assert script.verdict(steps, results) == 3
     assert script.check(steps[:1], 5, tmp_path, lambda result: None)[0].said == "5 s are left of the budget"
     failing = [script.Step("build", "", [["false"]], 60), *steps]

@@ -17,8 +17,10 @@ def nvcc() -> str:
     """Path of nvcc 12.8 or later, from SPECC_NVCC or PATH; else the test is skipped, with the reason."""
     path = os.environ.get("SPECC_NVCC") or shutil.which("nvcc")
     if not path:
-        pytest.skip("no CUDA compiler: set SPECC_NVCC to nvcc 12.8 or later (pip: nvidia-cuda-nvcc nvidia-cuda-runtime "
-                    "nvidia-nvvm nvidia-cuda-crt)")
+        pytest.skip(
+            "no CUDA compiler: set SPECC_NVCC to nvcc 12.8 or later (pip: nvidia-cuda-nvcc nvidia-cuda-runtime "
+            "nvidia-nvvm nvidia-cuda-crt)"
+        )
     said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
     version = re.search(r"release (\d+)\.(\d+)", said)
     if not version or (int(version[1]), int(version[2])) < (12, 8):
@@ -27,8 +29,8 @@ def nvcc() -> str:
 
 
 def compile_kernels(to: Path, *flags: str) -> None:
-    source = RUNTIME / "backends" / "judge_rows.cu"
-    command = [nvcc(), "-std=c++17", "-O3", f"-I{RUNTIME / 'core'}", *flags, str(source), "-o", str(to)]
+    source = RUNTIME / "backends" / "nvidia" / "judge_rows.cu"
+    command = [nvcc(), "-std=c++17", "-O3", f"-I{RUNTIME}", *flags, str(source), "-o", str(to)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -58,7 +58,7 @@ def test_row_kernels_give_the_bits_of_the_cpu() -> None:
 
 def test_engines_of_another_gpu_are_refused(bundle: Path) -> None:
     """R42 on a device: the manifest's SM is compared before the engine is loaded."""
-    from specc.bundle import manifest_text
+    from specc.contracts.bundle import manifest_text
 
     manifest = json.loads((bundle / "manifest.json").read_text())
     engine = manifest["engines"]["target"]
@@ -80,7 +80,9 @@ def test_gate_then_the_same_text_on_and_off(bundle: Path) -> None:
     with Model.open(bundle) as model, model.session() as session:
         kind = model.info.certificate.kind
         texts = [
-            session.run([1, 2, 3, 4, 1, 2, 3], rule="coupled", seed=seed, max_new_tokens=48, speculation=on).tokens
+            session.run(
+                [1, 2, 3, 4, 1, 2, 3], rule="coupled", seed=seed, max_new_tokens=48, speculation=on
+            ).tokens
             for seed in range(4)
             for on in (True, False)
         ]
@@ -95,8 +97,8 @@ def test_an_engine_says_what_its_graph_says(bundle: Path) -> None:
     pytest.importorskip("onnx_ir")
     import onnxruntime as ort
 
-    from specc.exporter.check import divergence
-    from specc.exporter.session import over, session_options
+    from specc.exporter.check.check import divergence
+    from specc.exporter.graph.session import over, session_options
 
     graph = bundle / "target.onnx"
     if not graph.is_file() or "CUDA" in (bundle / "manifest.json").read_text():
@@ -114,8 +116,8 @@ def test_an_engine_says_what_its_graph_says(bundle: Path) -> None:
 @pytest.mark.slow
 def test_a_rebuilt_engine_has_no_certificate(bundle: Path) -> None:
     """R43: whatever the builder chooses the second time, the first engine's verdict is not the second's."""
-    from specc.finalize import finalize
     from specc.gate.judge import judge
+    from specc.pipeline.finalize import finalize
 
     if not (bundle / "target.onnx").is_file() or "CUDA" in (bundle / "manifest.json").read_text():
         pytest.skip("the bundle holds no graphs for TensorRT")
@@ -130,9 +132,11 @@ def hardware_here(dialect: str) -> str:
     import onnxruntime as ort
 
     from specc import targets
-    from specc.exporter.tensorrt_library import is_installed
+    from specc.exporter.tensorrt.tensorrt_library import is_installed
 
-    found = next((name for name in targets.names() if targets.load(name).gpu and targets.load(name).is_here()), None)
+    found = next(
+        (name for name in targets.names() if targets.load(name).gpu and targets.load(name).is_here()), None
+    )
     if found is None:
         pytest.skip(f"no hardware target is this GPU ({gpu().name}, SM {gpu().sm})")
     if dialect == "ort" and "CUDAExecutionProvider" not in ort.get_available_providers():
@@ -147,14 +151,16 @@ def hardware_here(dialect: str) -> str:
 def test_from_recipe_to_text(dialect: str, tmp_path: Path, write_recipe: Callable[..., Path]) -> None:
     """Build, finalize, gate and run a tiny model for this GPU, by each of its two ways."""
     pytest.importorskip("torch")
-    import tiny
+    from support import tiny
 
-    from specc.build import build
-    from specc.finalize import finalize
     from specc.gate.judge import judge
+    from specc.pipeline.build import build
+    from specc.pipeline.finalize import finalize
 
     hardware, model = hardware_here(dialect), tiny.tiny_folder(tmp_path / "model")
-    recipe = write_recipe(target={"checkpoint": str(model)}, scheme="fp16", dialect=dialect, prompt_template="none")
+    recipe = write_recipe(
+        target={"checkpoint": str(model)}, scheme="fp16", dialect=dialect, prompt_template="none"
+    )
     place = build(recipe, hardware, tmp_path / "out").bundle.folder
     if json.loads((place / "manifest.json").read_text())["engines"]["target"].get("finalize"):
         finalize(place)

@@ -21,7 +21,9 @@ def load(path: Path) -> Json:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path} as a report: {error}; save one with `specc bench --json`") from error
+        raise InputError(
+            f"cannot read {path} as a report: {error}; save one with `specc bench --json`"
+        ) from error
     power = found.get("environment", {}).get("power") if isinstance(found, dict) else None
     if not isinstance(power, dict) or "mode" not in power or not isinstance(found.get("rows"), list):
         raise InputError(f"{path} is no report of `specc bench --json`; save one with it")
@@ -32,8 +34,10 @@ def refuse_other_mode(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """Raise InputError where the power modes of two environments, named in `name`, differ."""
     different = different_modes(one["power"], other["power"])
     if different:
-        raise InputError(f"{one['name']} and {other['name']} ran in different power modes ({different}): their speeds "
-                         "do not compare; set one mode on the device and run both again")  # fmt: skip
+        raise InputError(
+            f"{one['name']} and {other['name']} ran in different power modes ({different}): their speeds "
+            "do not compare; set one mode on the device and run both again"
+        )
 
 
 def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
@@ -43,8 +47,10 @@ def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
     before = {tuple(row[key] for key in KEY): row for row in other["rows"]}
     both = [(row, before[tuple(row[key] for key in KEY)]) for row in one["rows"] if key_of(row) in before]
     if not both:
-        raise InputError(f"{one['name']} and {other['name']} have no class, temperature and rule in common; "
-                         "run both with the same options")  # fmt: skip
+        raise InputError(
+            f"{one['name']} and {other['name']} have no class, temperature and rule in common; "
+            "run both with the same options"
+        )
     return {"against": other["name"], "notes": notes(*environments), "rows": [ratio(*pair) for pair in both]}
 
 

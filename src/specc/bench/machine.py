@@ -39,8 +39,13 @@ def power(root: Path | None = None) -> dict[str, Any]:
     known = {name: value for name, value in settings.items() if value is not None}
     named = board or ", ".join(f"{name} {value}" for name, value in known.items()) or UNKNOWN
     source = "nvpmodel" if board else "sysfs" if known else None
-    return {"mode": named, "source": source, "settings": known, "clocks_mhz": clocks(root),
-            "temperature_c": temperatures(root)}  # fmt: skip
+    return {
+        "mode": named,
+        "source": source,
+        "settings": known,
+        "clocks_mhz": clocks(root),
+        "temperature_c": temperatures(root),
+    }
 
 
 def nvpmodel(root: Path) -> str | None:
@@ -94,10 +99,16 @@ def different_modes(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | N
     """How two power modes differ, in words; None where they do not."""
     if one["mode"] == other["mode"]:
         return None
-    if UNKNOWN in (one["mode"], other["mode"]) or one["source"] != other["source"] or one["source"] == "nvpmodel":
+    if (
+        UNKNOWN in (one["mode"], other["mode"])
+        or one["source"] != other["source"]
+        or one["source"] == "nvpmodel"
+    ):
         return f"{one['mode']} against {other['mode']}"
     names = [name for name in MODE_FILES if one["settings"].get(name) != other["settings"].get(name)]
-    return ", ".join(f"{n} {one['settings'].get(n)} against {other['settings'].get(n)}" for n in names) or None
+    return (
+        ", ".join(f"{n} {one['settings'].get(n)} against {other['settings'].get(n)}" for n in names) or None
+    )
 
 
 # ---------------------------------------------------------------------- memory and processor

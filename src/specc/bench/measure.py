@@ -46,12 +46,12 @@ class Generation:
     """One answer, timed."""
 
     prompt_class: str
-    prompt: int                                # its number in the class
-    mode: str                                  # "plain" or "spec"
+    prompt: int  # its number in the class
+    mode: str  # "plain" or "spec"
     setting: Setting
-    first_s: float                             # from the request to the first token, the prompt's reading included
+    first_s: float  # from the request to the first token, the prompt's reading included
     rounds: tuple[Round, ...]
-    seconds: float                             # of decoding, the prompt's reading apart
+    seconds: float  # of decoding, the prompt's reading apart
     target_seconds: float
     draft_seconds: float
     target_calls: int
@@ -66,7 +66,9 @@ class Generation:
         return len(self.tokens) / max(self.seconds, 1e-12)
 
 
-def run(session: Session, task: Task, tick: Callable[[int, int], Any] = lambda done, total: None) -> list[Generation]:
+def run(
+    session: Session, task: Task, tick: Callable[[int, int], Any] = lambda done, total: None
+) -> list[Generation]:
     """All generations; which mode goes first changes from pair to pair, so that a drift of the machine hits both."""
     out: list[Generation] = []
     for pair, (name, number, setting, repeat) in enumerate(order(task)):
@@ -86,19 +88,38 @@ def order(task: Task) -> Iterator[tuple[str, int, Setting, int]]:
                     yield name, number, setting, repeat
 
 
-def generate(session: Session, ids: Ids, mode: str, setting: Setting, task: Task, name: str, number: int,
-             seed: int) -> Generation:  # fmt: skip
+def generate(
+    session: Session, ids: Ids, mode: str, setting: Setting, task: Task, name: str, number: int, seed: int
+) -> Generation:
     """One answer from an empty cache."""
     empty(session, ids)
     machine.forget_peak()
-    options = {**task.options, "temperature": setting.temperature, "rule": setting.rule, "seed": seed,
-               "max_new_tokens": task.max_new_tokens, "speculation": mode == "spec"}  # fmt: skip
+    options = {
+        **task.options,
+        "temperature": setting.temperature,
+        "rule": setting.rule,
+        "seed": seed,
+        "max_new_tokens": task.max_new_tokens,
+        "speculation": mode == "spec",
+    }
     first, rounds = timed(session, ids, options)
     stats = session.stats
     return Generation(
-        name, number, mode, setting, first, rounds, stats["seconds"], stats["target_seconds"], stats["draft_seconds"],
-        stats["target_calls"], tuple(session.tokens), machine.peak_mb(), stats["enabled"], tuple(stats["reasons"]),
-    )  # fmt: skip
+        name,
+        number,
+        mode,
+        setting,
+        first,
+        rounds,
+        stats["seconds"],
+        stats["target_seconds"],
+        stats["draft_seconds"],
+        stats["target_calls"],
+        tuple(session.tokens),
+        machine.peak_mb(),
+        stats["enabled"],
+        tuple(stats["reasons"]),
+    )
 
 
 def empty(session: Session, ids: Ids) -> None:

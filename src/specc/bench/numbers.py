@@ -12,10 +12,10 @@ from statistics import median
 class Round:
     """One round of a generation."""
 
-    tokens: int                                # committed
+    tokens: int  # committed
     proposed: int
     accepted: int
-    seconds: float                             # from the end of the round before, or of the prompt
+    seconds: float  # from the end of the round before, or of the prompt
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
@@ -27,7 +27,11 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     low = min(int(place), len(ranked) - 1)
     high = min(low + 1, len(ranked) - 1)
     part = place - low
-    return ranked[low] if part == 0 or ranked[low] == ranked[high] else ranked[low] * (1 - part) + ranked[high] * part
+    return (
+        ranked[low]
+        if part == 0 or ranked[low] == ranked[high]
+        else ranked[low] * (1 - part) + ranked[high] * part
+    )
 
 
 def middle(values: Sequence[float]) -> float | None:
@@ -61,7 +65,9 @@ def by_position(rounds: Sequence[Round]) -> tuple[float, ...]:
 
 def speed_ups(plain: Mapping[int, Sequence[float]], spec: Mapping[int, Sequence[float]]) -> dict[int, float]:
     """By prompt the median of the ratios of pairs that ran one after the other; values are tokens per second."""
-    pairs = {prompt: list(zip(plain[prompt], spec[prompt], strict=False)) for prompt in plain if prompt in spec}
+    pairs = {
+        prompt: list(zip(plain[prompt], spec[prompt], strict=False)) for prompt in plain if prompt in spec
+    }
     return {prompt: median(b / a for a, b in two) for prompt, two in pairs.items() if two}
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from specc.bundle import Bundle
+from specc.contracts.bundle import Bundle
+from specc.contracts.yaml_table import UNUSABLE, Loader
 from specc.errors import InputError
-from specc.marked import UNUSABLE, Loader
-from specc.run import Ask, prompt_ids
+from specc.generate.run import Ask, prompt_ids
 
 OWN = "prompts"
 """Name of the class of a file without classes."""
@@ -29,13 +29,17 @@ def from_file(path: Path) -> Classes:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the prompts in {path}: {error}; give a UTF-8 text or YAML file") from error
+        raise InputError(
+            f"cannot read the prompts in {path}: {error}; give a UTF-8 text or YAML file"
+        ) from error
     if path.suffix not in (".yaml", ".yml", ".json"):
         classes = {OWN: [line.strip() for line in text.splitlines() if line.strip()]}
     else:
         classes = checked(path, parsed(path, text))
     if not any(classes.values()):
-        raise InputError(f"{path} holds no prompt; write one a line, or YAML that maps class names to lists of them")
+        raise InputError(
+            f"{path} holds no prompt; write one a line, or YAML that maps class names to lists of them"
+        )
     return classes
 
 
@@ -44,22 +48,33 @@ def parsed(path: Path, text: str) -> Any:
     try:
         return yaml.load(text, Loader)
     except UNUSABLE as error:
-        raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}; map class names to lists") from error
+        raise InputError(
+            f"{path} is no YAML: {' '.join(str(error).split())}; map class names to lists"
+        ) from error
 
 
 def checked(path: Path, value: Any) -> Classes:
     """Classes of prompts, each with at least one."""
     if not isinstance(value, dict):
-        raise InputError(f"{path} holds {type(value).__name__}; YAML must map class names to lists of prompts")
+        raise InputError(
+            f"{path} holds {type(value).__name__}; YAML must map class names to lists of prompts"
+        )
     for name, texts in value.items():
-        good = isinstance(texts, list) and texts and all(isinstance(text, str) and text.strip() for text in texts)
+        good = (
+            isinstance(texts, list)
+            and texts
+            and all(isinstance(text, str) and text.strip() for text in texts)
+        )
         if not isinstance(name, str) or not good:
-            raise InputError(f"{path}: class {name!r} is not a list of texts; write `{name}: [a prompt, another]`")
+            raise InputError(
+                f"{path}: class {name!r} is not a list of texts; write `{name}: [a prompt, another]`"
+            )
     return dict(value)
 
 
 def fewer(classes: Classes, count: int) -> Classes:
     """At most `count` prompts of each class, spread over it."""
+
     def spread(texts: list[str]) -> list[str]:
         n = min(count, len(texts))
         return [texts[i * len(texts) // n] for i in range(n)]
@@ -73,6 +88,8 @@ def encoded(bundle: Bundle, classes: Classes, context: int) -> dict[str, list[li
     for name, prompts in out.items():
         for i, ids in enumerate(prompts):
             if len(ids) + 2 > context:
-                raise InputError(f"prompt {i + 1} of class {name!r} is {len(ids)} tokens and the bundle's context "
-                                 f"{context}; shorten it or build with a larger context")
+                raise InputError(
+                    f"prompt {i + 1} of class {name!r} is {len(ids)} tokens and the bundle's context "
+                    f"{context}; shorten it or build with a larger context"
+                )
     return out

@@ -10,7 +10,17 @@ from statistics import median
 from typing import Any
 
 from specc.bench.measure import MODES, Generation, Setting
-from specc.bench.numbers import Round, by_position, gaps, mean, middle, percentile, predicted, shares, speed_ups
+from specc.bench.numbers import (
+    Round,
+    by_position,
+    gaps,
+    mean,
+    middle,
+    percentile,
+    predicted,
+    shares,
+    speed_ups,
+)
 from specc.runtime import Certificate
 
 Cell = tuple[str, Setting]
@@ -25,8 +35,15 @@ def rows(generations: Sequence[Generation], certificate: Certificate) -> list[Js
     out = []
     for (name, setting), by_mode in cells.items():
         for mode, some in by_mode.items():
-            out.append({"class": name, "mode": mode, "temperature": setting.temperature, "rule": setting.rule,
-                        **common(some)})  # fmt: skip
+            out.append(
+                {
+                    "class": name,
+                    "mode": mode,
+                    "temperature": setting.temperature,
+                    "rule": setting.rule,
+                    **common(some),
+                }
+            )
         out[-1] |= gain(by_mode["plain"], by_mode["spec"], certificate)
     return out
 
@@ -40,18 +57,22 @@ def common(some: Sequence[Generation]) -> Json:
     rates = [median(by) for by in by_prompt(some).values()]
     return {
         "tokens_per_second": median(rates),
-        "tokens_per_second_low": percentile(rates, 0.25), "tokens_per_second_high": percentile(rates, 0.75),
+        "tokens_per_second_low": percentile(rates, 0.25),
+        "tokens_per_second_high": percentile(rates, 0.75),
         "acceptance_rate": sum(one.accepted for one in rounds) / proposed if proposed else None,
         "tokens_per_target_call": sum(len(one.tokens) for one in some) / max(calls, 1),
         "ttft_ms": milli(middle([one.first_s for one in some])),
         "ttft_ms_p99": milli(percentile([one.first_s for one in some], 0.99)),
-        "itl_ms_p50": milli(percentile(waits, 0.5)), "itl_ms_p99": milli(percentile(waits, 0.99)),
-        "gap_ms_p50": milli(percentile(pauses, 0.5)), "gap_ms_p99": milli(percentile(pauses, 0.99)),
+        "itl_ms_p50": milli(percentile(waits, 0.5)),
+        "itl_ms_p99": milli(percentile(waits, 0.99)),
+        "gap_ms_p50": milli(percentile(pauses, 0.5)),
+        "gap_ms_p99": milli(percentile(pauses, 0.99)),
         "peak_mb": max(one.peak_mb for one in some),
-        "tokens": sum(len(one.tokens) for one in some), "generations": len(some),
+        "tokens": sum(len(one.tokens) for one in some),
+        "generations": len(some),
         "draft_share": share(some, lambda one: one.draft_seconds),
         "target_share": share(some, lambda one: one.target_seconds),
-    }  # fmt: skip
+    }
 
 
 def gain(plain: Sequence[Generation], spec: Sequence[Generation], certificate: Certificate) -> Json:
@@ -66,14 +87,16 @@ def gain(plain: Sequence[Generation], spec: Sequence[Generation], certificate: C
     reasons = dict.fromkeys(chain.from_iterable(one.reasons for one in spec))
     return {
         "speed_up": median(ratios),
-        "speed_up_low": percentile(ratios, 0.25), "speed_up_high": percentile(ratios, 0.75),
+        "speed_up_low": percentile(ratios, 0.25),
+        "speed_up_high": percentile(ratios, 0.75),
         "speed_up_total": seconds_per_token(plain) / seconds_per_token(spec),
         "predicted_speed_up": predicted(rounds, call_costs(certificate, rounds), 0, draft_ms),
         "acceptance_by_position": by_position(rounds),
         "proposing_share": sum(one.proposed > 0 for one in rounds) / max(len(rounds), 1),
         "same_text": sum(a.tokens == b.tokens for a, b in paired(plain, spec)) / len(spec),
-        "enabled": all(one.enabled for one in spec), "reasons": list(reasons),
-    }  # fmt: skip
+        "enabled": all(one.enabled for one in spec),
+        "reasons": list(reasons),
+    }
 
 
 def call_costs(certificate: Certificate, rounds: Iterable[Round]) -> dict[int, float]:
@@ -103,7 +126,9 @@ def by_prompt(some: Iterable[Generation]) -> dict[int, list[float]]:
     return dict(out)
 
 
-def paired(plain: Sequence[Generation], spec: Sequence[Generation]) -> Iterable[tuple[Generation, Generation]]:
+def paired(
+    plain: Sequence[Generation], spec: Sequence[Generation]
+) -> Iterable[tuple[Generation, Generation]]:
     """Generations of one prompt, setting and repeat; both lists are in the order of measuring."""
     return zip(plain, spec, strict=True)
 
@@ -131,13 +156,18 @@ def summary(found: Sequence[Mapping[str, Any]]) -> list[Json]:
         here = [row for row in found if one.items() <= row.items()]
         least = min(here, key=lambda row: float(row["speed_up"]))
         guesses = [row["predicted_speed_up"] for row in here if row["predicted_speed_up"] is not None]
-        out.append({
-            "temperature": temperature, "rule": rule, "classes": len(here),
-            "mean_speed_up": mean([row["speed_up"] for row in here]),
-            "mean_speed_up_total": mean([row["speed_up_total"] for row in here]),
-            "mean_predicted_speed_up": mean(guesses),
-            "least_speed_up": least["speed_up"], "least_class": least["class"],
-            "tokens_per_target_call": mean([row["tokens_per_target_call"] for row in here]),
-            "draft_share": mean([row["draft_share"] for row in here]),
-        })  # fmt: skip
+        out.append(
+            {
+                "temperature": temperature,
+                "rule": rule,
+                "classes": len(here),
+                "mean_speed_up": mean([row["speed_up"] for row in here]),
+                "mean_speed_up_total": mean([row["speed_up_total"] for row in here]),
+                "mean_predicted_speed_up": mean(guesses),
+                "least_speed_up": least["speed_up"],
+                "least_class": least["class"],
+                "tokens_per_target_call": mean([row["tokens_per_target_call"] for row in here]),
+                "draft_share": mean([row["draft_share"] for row in here]),
+            }
+        )
     return out

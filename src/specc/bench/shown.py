@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specc import show
+from specc.cli import tables as show
 
 SPEED = ("class", "drawn", "plain", "spec", "speed-up", "quartiles", "predicted")
 ROUNDS = ("class", "drawn", "a call", "accept", "propose", "first", "p50", "p99", "draft")
@@ -19,7 +19,9 @@ def report(found: Json) -> None:
     show.table(HEAD, SPEED, speed_lines(found["rows"]))
     show.table(HEAD_ROUNDS, ROUNDS, round_lines(found["rows"]))
     columns = ("drawn", "speed-up", "predicted", "least", "a call", "by position")
-    show.table("means over the classes", columns, [summary_line(one, found["rows"]) for one in found["summary"]])
+    show.table(
+        "means over the classes", columns, [summary_line(one, found["rows"]) for one in found["summary"]]
+    )
     show.table("machine", ("what", "value"), machine_lines(found["environment"]))
     if "comparison" in found:
         comparison(found["comparison"])
@@ -37,36 +39,53 @@ def speed_lines(rows: Sequence[Json]) -> list[tuple[str, ...]]:
     plain = {(row["class"], drawn(row)): row for row in rows if row["mode"] == "plain"}
     return [
         (
-            str(row["class"]), drawn(row), number(plain[row["class"], drawn(row)]["tokens_per_second"], 1),
-            number(row["tokens_per_second"], 1), number(row["speed_up"]),
-            f"{number(row['speed_up_low'])}-{number(row['speed_up_high'])}", number(row["predicted_speed_up"]),
+            str(row["class"]),
+            drawn(row),
+            number(plain[row["class"], drawn(row)]["tokens_per_second"], 1),
+            number(row["tokens_per_second"], 1),
+            number(row["speed_up"]),
+            f"{number(row['speed_up_low'])}-{number(row['speed_up_high'])}",
+            number(row["predicted_speed_up"]),
         )
-        for row in rows if row["mode"] == "spec"
-    ]  # fmt: skip
+        for row in rows
+        if row["mode"] == "spec"
+    ]
 
 
 def round_lines(rows: Sequence[Json]) -> list[tuple[str, ...]]:
     """One line a class and setting: what the speculative rounds did."""
     return [
         (
-            str(row["class"]), drawn(row), number(row["tokens_per_target_call"]), percent(row["acceptance_rate"]),
-            percent(row["proposing_share"]), number(row["ttft_ms"], 0), number(row["itl_ms_p50"], 1),
-            number(row["itl_ms_p99"], 1), percent(row["draft_share"]),
+            str(row["class"]),
+            drawn(row),
+            number(row["tokens_per_target_call"]),
+            percent(row["acceptance_rate"]),
+            percent(row["proposing_share"]),
+            number(row["ttft_ms"], 0),
+            number(row["itl_ms_p50"], 1),
+            number(row["itl_ms_p99"], 1),
+            percent(row["draft_share"]),
         )
-        for row in rows if row["mode"] == "spec"
-    ]  # fmt: skip
+        for row in rows
+        if row["mode"] == "spec"
+    ]
 
 
 def summary_line(one: Json, rows: Sequence[Json]) -> tuple[str, ...]:
     """One setting."""
-    slots = [row["acceptance_by_position"] for row in rows if row["mode"] == "spec" and drawn(row) == drawn(one)]
+    slots = [
+        row["acceptance_by_position"] for row in rows if row["mode"] == "spec" and drawn(row) == drawn(one)
+    ]
     longest = max(map(len, slots), default=0)
     by_slot = [[some[i] for some in slots if len(some) > i] for i in range(longest)]
     return (
-        drawn(one), number(one["mean_speed_up"]),
-        number(one["mean_predicted_speed_up"]), f"{number(one['least_speed_up'])} ({one['least_class']})",
-        number(one["tokens_per_target_call"]), " ".join(number(sum(some) / len(some)) for some in by_slot) or "-",
-    )  # fmt: skip
+        drawn(one),
+        number(one["mean_speed_up"]),
+        number(one["mean_predicted_speed_up"]),
+        f"{number(one['least_speed_up'])} ({one['least_class']})",
+        number(one["tokens_per_target_call"]),
+        " ".join(number(sum(some) / len(some)) for some in by_slot) or "-",
+    )
 
 
 def machine_lines(found: Json) -> list[tuple[str, str]]:
@@ -76,12 +95,19 @@ def machine_lines(found: Json) -> list[tuple[str, str]]:
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return [
         ("cpu", f"{found['cpu']}, {found['threads']} of {found['cores']} cores, kernels {found['kernels']}"),
-        ("power mode", str(power["mode"])), ("clocks", clocks(power["clocks_mhz"])),
-        ("temperature", ", ".join(f"{name} {c:.0f} C" for name, c in power["temperature_c"].items()) or "unknown"),
+        ("power mode", str(power["mode"])),
+        ("clocks", clocks(power["clocks_mhz"])),
+        (
+            "temperature",
+            ", ".join(f"{name} {c:.0f} C" for name, c in power["temperature_c"].items()) or "unknown",
+        ),
         ("pays from", break_even(found["certificate"]["break_even"])),
-        ("load before", number(found["load"])), ("versions", versions), ("speculation", state),
-        ("opens in", f"{found['start_s']:.2f} s"), ("peak memory", f"{found['peak_mb']:.0f} MB"),
-    ]  # fmt: skip
+        ("load before", number(found["load"])),
+        ("versions", versions),
+        ("speculation", state),
+        ("opens in", f"{found['start_s']:.2f} s"),
+        ("peak memory", f"{found['peak_mb']:.0f} MB"),
+    ]
 
 
 def break_even(tokens: Mapping[Any, float]) -> str:
@@ -99,10 +125,16 @@ def clocks(by_cpu: Mapping[str, Mapping[str, float]]) -> str:
 def comparison(found: Json) -> None:
     """Against a saved report."""
     rows = [
-        (row["class"], row["mode"], drawn(row), number(row["tokens_per_second_before"], 1),
-         number(row["tokens_per_second"], 1), number(row["ratio"]))
+        (
+            row["class"],
+            row["mode"],
+            drawn(row),
+            number(row["tokens_per_second_before"], 1),
+            number(row["tokens_per_second"], 1),
+            number(row["ratio"]),
+        )
         for row in found["rows"]
-    ]  # fmt: skip
+    ]
     title = f"against {found['against']}" + "".join(f"; {note}" for note in found["notes"])
     show.table(title, ("class", "mode", "drawn", "tokens/s there", "here", "ratio"), rows)
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specc import __version__, cache
+from specc import __version__
 from specc.bench import compare, machine, measure, prompts, report
 from specc.bench.measure import Setting, Task
-from specc.bundle import Bundle, read, verify
+from specc.contracts.bundle import Bundle, read, verify
 from specc.errors import EnvironmentFault
+from specc.pipeline import cache
 from specc.runtime import Model, Session, kernels
 
 Json = dict[str, Any]
@@ -26,8 +27,8 @@ class Ask:
     """What the user asked for."""
 
     folder: Path
-    against: Path | None = None                # a saved report; None: plain decoding alone
-    prompts: Path | None = None                # None: those that come along
+    against: Path | None = None  # a saved report; None: plain decoding alone
+    prompts: Path | None = None  # None: those that come along
     split: str = "held-out"
     temperatures: tuple[float, ...] = (0.0, 0.8)
     rules: tuple[str, ...] = ("rejection",)
@@ -83,39 +84,69 @@ def described(task: Task, ask: Ask) -> Json:
     """What was run, so that it can be run again."""
     counts = {name: len(ids) for name, ids in task.prompts.items()}
     source = str(ask.prompts) if ask.prompts else ask.split
-    return {"prompts": source, "classes": counts, "repeats": task.repeats, "max_new_tokens": task.max_new_tokens,
-            "seed": task.seed, "options": dict(task.options), "quick": ask.quick}  # fmt: skip
+    return {
+        "prompts": source,
+        "classes": counts,
+        "repeats": task.repeats,
+        "max_new_tokens": task.max_new_tokens,
+        "seed": task.seed,
+        "options": dict(task.options),
+        "quick": ask.quick,
+    }
 
 
 def environment(ask: Ask, model: Model, bundle: Bundle, opened: float, power: Json) -> Json:
     """The machine, the software, the bundle; power, clocks and load as they were before the first generation."""
     info = model.info
-    versions = {"specc": __version__, "python": platform.python_version(), info.backend or "backend":
-                info.backend_version or cache.version_of("onnxruntime")}  # fmt: skip
+    versions = {
+        "specc": __version__,
+        "python": platform.python_version(),
+        info.backend or "backend": info.backend_version or cache.version_of("onnxruntime"),
+    }
     found = info.certificate
-    certificate = {"kind": found.kind, "k": found.k, "widths": found.classes,
-                   "break_even": report.break_even(found, info.k_max)}  # fmt: skip
+    certificate = {
+        "kind": found.kind,
+        "k": found.k,
+        "widths": found.classes,
+        "break_even": report.break_even(found, info.k_max),
+    }
     spec = {"enabled": info.enabled, "reasons": list(info.reasons), "drafter": info.drafter}
     return {
-        "cpu": machine.processor(), "device": info.device, "cores": os.cpu_count(), "threads": info.threads,
-        "kernels": kernels(), "versions": versions, "power": power, "temperature_after_c": machine.temperatures(),
-        "load": machine.load(), "start_s": opened, "peak_mb": machine.peak_mb(), "bundle": bundle.digest,
-        "name": bundle.manifest["name"], "context": info.context, "certificate": certificate, "speculation": spec,
-    }  # fmt: skip
+        "cpu": machine.processor(),
+        "device": info.device,
+        "cores": os.cpu_count(),
+        "threads": info.threads,
+        "kernels": kernels(),
+        "versions": versions,
+        "power": power,
+        "temperature_after_c": machine.temperatures(),
+        "load": machine.load(),
+        "start_s": opened,
+        "peak_mb": machine.peak_mb(),
+        "bundle": bundle.digest,
+        "name": bundle.manifest["name"],
+        "context": info.context,
+        "certificate": certificate,
+        "speculation": spec,
+    }
 
 
 def refuse_against(power: Json, against: Path | None) -> None:
     """No minutes of measuring for a report that will not compare."""
     if against is not None:
         saved = compare.load(against)
-        compare.refuse_other_mode({"power": power, "name": "this run"}, {**saved["environment"], "name": saved["name"]})
+        compare.refuse_other_mode(
+            {"power": power, "name": "this run"}, {**saved["environment"], "name": saved["name"]}
+        )
 
 
 def refuse_change(before: Json) -> None:
     """A run over two power modes is a run of neither."""
     different = machine.different_modes(before, machine.power())
     if different:
-        raise EnvironmentFault(f"the power mode changed while the bench ran ({different}); set one and run it again")
+        raise EnvironmentFault(
+            f"the power mode changed while the bench ran ({different}); set one and run it again"
+        )
 
 
 def compared(found: Json, against: Path | None) -> Json:

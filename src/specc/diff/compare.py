@@ -41,9 +41,14 @@ class Text:
 
 
 def diff(
-    a: str, b: str, limits: Limits, text: Path | None = None, tokens: int = WINDOW, threads: int = 0,
+    a: str,
+    b: str,
+    limits: Limits,
+    text: Path | None = None,
+    tokens: int = WINDOW,
+    threads: int = 0,
     progress: Progress = lambda *_: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The JSON of `specc diff`. Raises InputError where the sides cannot be compared."""
     with ExitStack() as stack:
         one, other = (stack.enter_context(open_side(name, threads)) for name in (a, b))
@@ -72,7 +77,7 @@ def diff(
 
 def check_tokenizers(one: Side, other: Side) -> list[str]:
     """Notes on harmless differences. Raises InputError naming the first id or rule in which they differ."""
-    from specc.exporter.tokens import Tokens, compare_tokenizers
+    from specc.exporter.checkpoint.tokens import Tokens, compare_tokenizers
 
     names = f"A ({one.name})", f"B ({other.name})"
     return list(compare_tokenizers(Tokens(one.tokenizer), Tokens(other.tokenizer), names))
@@ -82,7 +87,7 @@ def windows_of(one: Side, other: Side, path: Path | None, tokens: int) -> Text:
     """The text's first `tokens` ids in windows that fit both; each begins with the begin token of a model with one."""
     from tokenizers import Tokenizer
 
-    from specc.exporter.held_out import TEXT
+    from specc.exporter.check.held_out import TEXT
 
     origin, text = ("held-out text", TEXT) if path is None else (str(path), read_text(path))
     ids = Tokenizer.from_str(one.tokenizer).encode(text, add_special_tokens=False).ids
@@ -104,8 +109,9 @@ def read_text(path: Path) -> str:
         raise InputError(f"cannot read the text {path}: {error}; give a file in UTF-8") from None
 
 
-def rows_of(one: Side, other: Side, window: Sequence[int], ids: int, number: int, text: Text,
-            progress: Progress) -> Compared:  # fmt: skip
+def rows_of(
+    one: Side, other: Side, window: Sequence[int], ids: int, number: int, text: Text, progress: Progress
+) -> Compared:
     """All rows of a window but the last, after which nothing follows."""
     before, total = sum(map(len, text.windows[:number])), sum(map(len, text.windows))
     parts, follows = [], np.asarray(window[1:], np.int64)
@@ -133,7 +139,7 @@ def measure_speed(one: Side, other: Side, text: Text, progress: Progress) -> dic
 
 def examples(found: Compared, text: Text, one: Side) -> list[dict[str, Any]]:
     """The most decided flips in text: what stood before, and what either side would say."""
-    from specc.exporter.tokens import Tokens, id_bytes
+    from specc.exporter.checkpoint.tokens import Tokens, id_bytes
 
     texts = id_bytes(Tokens(one.tokenizer))
     places = [(window, i) for window in text.windows for i in range(len(window) - 1)]
@@ -145,11 +151,17 @@ def examples(found: Compared, text: Text, one: Side) -> list[dict[str, Any]]:
     for row in worst_flips(found, EXAMPLES):
         window, at = places[row]
         top_a, top_b = int(found.top_a[row]), int(found.top_b[row])
-        out.append({
-            "context": words(window[max(0, at - TAIL) : at + 1])[-TAIL:], "a": words([top_a]), "b": words([top_b]),
-            "a_id": top_a, "b_id": top_b, "p_a": [float(found.p_aa[row]), float(found.p_ab[row])],
-            "p_b": [float(found.p_ba[row]), float(found.p_bb[row])],
-        })  # fmt: skip
+        out.append(
+            {
+                "context": words(window[max(0, at - TAIL) : at + 1])[-TAIL:],
+                "a": words([top_a]),
+                "b": words([top_b]),
+                "a_id": top_a,
+                "b_id": top_b,
+                "p_a": [float(found.p_aa[row]), float(found.p_ab[row])],
+                "p_b": [float(found.p_ba[row]), float(found.p_bb[row])],
+            }
+        )
     return out
 
 
@@ -168,7 +180,9 @@ def judge(numbers: Mapping[str, Any], same_law: bool, limits: Limits) -> list[di
     ]
     if limits.same_law:
         different = numbers["rows"] - numbers["same_bits"]
-        checks.append({"name": "law: rows with other bits", "limit": 0, "value": different, "passed": same_law})
+        checks.append(
+            {"name": "law: rows with other bits", "limit": 0, "value": different, "passed": same_law}
+        )
     return checks
 
 

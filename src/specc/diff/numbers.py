@@ -40,10 +40,19 @@ def compare(a: Logits, b: Logits, following: npt.NDArray[np.int64]) -> Compared:
     rows, next_rows = np.arange(len(a)), np.arange(len(following))
     top_a, top_b = a.argmax(-1), b.argmax(-1)
     return Compared(
-        divergence(p, q), divergence(q, p), 0.5 * np.abs(np.exp(p) - np.exp(q)).sum(-1), top_a, top_b,
-        np.exp(p[rows, top_a]), np.exp(p[rows, top_b]), np.exp(q[rows, top_a]), np.exp(q[rows, top_b]),
-        same_bits(a, b), -p[next_rows, following], -q[next_rows, following],
-    )  # fmt: skip
+        divergence(p, q),
+        divergence(q, p),
+        0.5 * np.abs(np.exp(p) - np.exp(q)).sum(-1),
+        top_a,
+        top_b,
+        np.exp(p[rows, top_a]),
+        np.exp(p[rows, top_b]),
+        np.exp(q[rows, top_a]),
+        np.exp(q[rows, top_b]),
+        same_bits(a, b),
+        -p[next_rows, following],
+        -q[next_rows, following],
+    )
 
 
 def log_softmax(logits: Logits) -> Rows:
@@ -71,14 +80,21 @@ def same_bits(a: Logits, b: Logits) -> npt.NDArray[np.bool_]:
 
 def joined(parts: Sequence[Compared]) -> Compared:
     """All rows of several blocks."""
-    return Compared(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Compared)))
+    return Compared(
+        *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Compared))
+    )
 
 
 def spread(values: Rows) -> dict[str, float]:
     """Mean with its 95 % interval from means of BATCH neighbouring rows, 99th percentile and largest."""
     mean, half = float(values.mean()), half_width(values)
-    return {"mean": mean, "low": max(mean - half, 0.0), "high": mean + half, "p99": float(np.quantile(values, 0.99)),
-            "max": float(values.max())}  # fmt: skip
+    return {
+        "mean": mean,
+        "low": max(mean - half, 0.0),
+        "high": mean + half,
+        "p99": float(np.quantile(values, 0.99)),
+        "max": float(values.max()),
+    }
 
 
 def half_width(values: Rows) -> float:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from specc.bundle import MANIFEST, Bundle, read, verify
+from specc.contracts.bundle import MANIFEST, Bundle, read, verify
 from specc.errors import EnvironmentFault, InputError
 from specc.runtime import Model
 
 if TYPE_CHECKING:
-    from specc.exporter.checkpoint import Checkpoint
+    from specc.exporter.checkpoint.checkpoint import Checkpoint
 
 Logits = npt.NDArray[np.float32]
 BLOCK = 64  # rows that are compared at a time
@@ -49,9 +49,13 @@ class BundleSide:
         """What is worth telling of it."""
         plan, info = self.bundle.manifest["plan"], self.info
         return {
-            "digest": self.bundle.digest, "engine_sha256": info.engine_sha256, "law_width": self.law_width,
-            "certificate": info.certificate.kind, "schemes": plan["schemes"], "dialect": plan.get("dialect"),
-        }  # fmt: skip
+            "digest": self.bundle.digest,
+            "engine_sha256": info.engine_sha256,
+            "law_width": self.law_width,
+            "certificate": info.certificate.kind,
+            "schemes": plan["schemes"],
+            "dialect": plan.get("dialect"),
+        }
 
     def blocks(self, ids: Sequence[int]) -> Iterator[Logits]:
         """Logits [<= BLOCK, ids] of a window, block by block."""
@@ -103,11 +107,14 @@ class FloatSide:
     @property
     def facts(self) -> dict[str, Any]:
         """What is worth telling of it."""
-        return {"weights_sha256": self._checkpoint.spec.weights_sha256, "schemes": {"layers": "fp32", "head": "fp32"}}
+        return {
+            "weights_sha256": self._checkpoint.spec.weights_sha256,
+            "schemes": {"layers": "fp32", "head": "fp32"},
+        }
 
     def blocks(self, ids: Sequence[int]) -> Iterator[Logits]:
         """Logits [<= BLOCK, ids] of a window, block by block."""
-        from specc.exporter.check import all_logits
+        from specc.exporter.check.check import all_logits
 
         found = all_logits(self._module, np.asarray(ids, np.int64))[:, : self.ids]
         missing = self.ids - found.shape[1]
@@ -137,7 +144,7 @@ def float_side(text: str) -> FloatSide:
     if path.is_dir() and not (path / "config.json").is_file():
         raise InputError(f"{text} is neither a bundle (no {MANIFEST}) nor a checkpoint (no config.json)")
     try:
-        from specc.exporter.checkpoint import open_checkpoint
+        from specc.exporter.checkpoint.checkpoint import open_checkpoint
 
         return FloatSide(text, open_checkpoint(text))
     except ModuleNotFoundError as error:

@@ -7,20 +7,28 @@ from dataclasses import asdict
 from typing import Any
 
 from specc import __version__
-from specc.bundle import File
 from specc.calib.prompts import HELD_OUT_SHA256
-from specc.plan import ModelSpec
+from specc.contracts.bundle import File
+from specc.contracts.plan import ModelSpec
 
 
 def provenance_of(
-    kind: str, spec: ModelSpec, origin: Mapping[str, Any], facts: Mapping[str, Any], files: Sequence[File],
+    kind: str,
+    spec: ModelSpec,
+    origin: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    files: Sequence[File],
     accepted: Mapping[str, Sequence[float]],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Everything that made the files, and their hashes; no times, no paths of the machine."""
     return {
         "specc": __version__,
         "kind": kind,
-        "target": {"weights_sha256": spec.weights_sha256, "source": origin.get("source"), "licence": spec.licence},
+        "target": {
+            "weights_sha256": spec.weights_sha256,
+            "source": origin.get("source"),
+            "licence": spec.licence,
+        },
         "held_out_prompts_sha256": HELD_OUT_SHA256,
         "files": [asdict(file) for file in files],
         "accepted_on_tuning_prompts": {name: list(values) for name, values in accepted.items()},
@@ -76,7 +84,13 @@ def accepted_table(accepted: Mapping[str, Sequence[float]]) -> str:
     if not accepted:
         return ""
     depth = max(map(len, accepted.values()))
-    head = "| class | " + " | ".join(f"depth {i + 1}" for i in range(depth)) + " |\n" + "|---" * (depth + 1) + "|\n"
+    head = (
+        "| class | "
+        + " | ".join(f"depth {i + 1}" for i in range(depth))
+        + " |\n"
+        + "|---" * (depth + 1)
+        + "|\n"
+    )
     lines = [[name, *(f"{v:.2f}" for v in values)] for name, values in accepted.items()]
     rows = "".join("| " + " | ".join(line) + " |\n" for line in lines)
     return f"\nGreedy acceptance on the tuning prompts, a depth given that all before it were right:\n\n{head}{rows}"

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from specc.calib import answers, prompts
 from specc.calib.answers import Dialogue, Sample
 from specc.errors import InputError
-from specc.template import Prompter
+from specc.generate.template import Prompter
 
 if TYPE_CHECKING:
     from specc.calib.batch import Ask, Batch
-    from specc.exporter.checkpoint import Checkpoint
+    from specc.exporter.checkpoint.checkpoint import Checkpoint
 
 MARK = "\x01user\x01"
 SLOTS, CAPACITY = 48, 640
@@ -117,7 +117,9 @@ def measured(batch: Batch, dialogue: Dialogue, folder: Path, split: str) -> list
     place.mkdir(parents=True, exist_ok=True)
     if not answers.shards(place):
         asked = [(kind, text) for kind, texts in prompts.load(split).items() for text in texts]
-        answers.write_shard(place, 0, answered(batch, dialogue, asked, MEASURED + prompts.SPLITS[::-1].index(split)))
+        answers.write_shard(
+            place, 0, answered(batch, dialogue, asked, MEASURED + prompts.SPLITS[::-1].index(split))
+        )
     return answers.read_shard(answers.shards(place)[0], with_hidden=True)
 
 

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc import cache
-from specc.bundle import File, file_of
+from specc.atomic import told
 from specc.calib import answers, ngram_table
 from specc.calib.answers import Sample
-from specc.checkpoint import build_extra, describe
+from specc.contracts.bundle import File, file_of
+from specc.contracts.recipe import load_recipe
 from specc.distill.card import card_of, provenance_of
 from specc.distill.data import (
     CAPACITY,
@@ -30,15 +30,15 @@ from specc.distill.data import (
     own_prompts,
 )
 from specc.errors import InputError
-from specc.recipe import load_recipe
-from specc.scratch import told
+from specc.pipeline import cache
+from specc.pipeline.checkpoint import build_extra, describe
 
 if TYPE_CHECKING:
     import torch
 
+    from specc.contracts.plan import ModelSpec
     from specc.distill.train import Settings
-    from specc.exporter.checkpoint import Checkpoint
-    from specc.plan import ModelSpec
+    from specc.exporter.checkpoint.checkpoint import Checkpoint
 
 KINDS = ("feature", "medusa", "small", "early-exit", "table")
 HEAD, TABLE = "head.safetensors", "draft_table.bin"
@@ -128,7 +128,12 @@ def made(asked: Asked, checkpoint: Checkpoint, spec: ModelSpec, out: Path, tell:
 
 
 def prepared(
-    model: Any, checkpoint: Checkpoint, folder: Path, settings: DataSettings, leave_out: str | None, tell: Tell
+    model: Any,
+    checkpoint: Checkpoint,
+    folder: Path,
+    settings: DataSettings,
+    leave_out: str | None,
+    tell: Tell,
 ) -> tuple[list[Sample], list[Sample], int]:
     """(tuning samples, training samples with nothing held out among them, how many were dropped for that)."""
     import torch
@@ -164,14 +169,20 @@ def facts_of(samples: Sequence[Sample], dropped: int, settings: DataSettings) ->
 
 
 def trained(
-    asked: Asked, model: Any, spec: ModelSpec, samples: list[Sample], tuning: list[Sample], folder: Path, path: Path,
+    asked: Asked,
+    model: Any,
+    spec: ModelSpec,
+    samples: list[Sample],
+    tuning: list[Sample],
+    folder: Path,
+    path: Path,
     tell: Tell,
-) -> tuple[dict[str, Any], dict[str, list[float]]]:  # fmt: skip
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Train one head, save it, measure it on the tuning prompts."""
     import torch
 
     from specc.distill.train import Settings, heard_by, train
-    from specc.exporter.head_module import save_head
+    from specc.exporter.draft_heads.head_module import save_head
 
     checkpoint = load_again(model)
     settings = Settings(seed=asked.seed, epochs=asked.epochs)
@@ -179,7 +190,11 @@ def trained(
     head = HeadJob.of(asked.kind, checkpoint, ids, settings)
     key = digest([asdict(settings), asked.kind, answers.data_sha256(samples), len(ids), spec.weights_sha256])
     train(head.parameters, head.loss, samples, settings, folder / f"{key[:16]}.pt", heard_by(tell))
-    metadata = {**shape_of(asked.kind, spec), "seed": str(asked.seed), "data_sha256": answers.data_sha256(samples)}
+    metadata = {
+        **shape_of(asked.kind, spec),
+        "seed": str(asked.seed),
+        "data_sha256": answers.data_sha256(samples),
+    }
     save_head(path, asked.kind, head.tensors(), ids, metadata)
     return {**asdict(settings), "ids": len(ids)}, head.accepted(tuning)
 
@@ -208,7 +223,7 @@ class HeadJob:
         import torch
 
         from specc.distill.losses import feature_loss, medusa_loss
-        from specc.exporter.head_module import MedusaHead, feature_head
+        from specc.exporter.draft_heads.head_module import MedusaHead, feature_head
 
         torch.manual_seed(settings.seed)
         if kind == "medusa":
@@ -216,7 +231,9 @@ class HeadJob:
             return cls(kind, medusa, medusa.blocks, ids, lambda rows: medusa_loss(medusa, rows))
         feature = feature_head(target, ids)
         feature.parts.requires_grad_(True)
-        return cls(kind, feature, feature.parts, ids, lambda rows: feature_loss(feature, rows, settings.depth))
+        return cls(
+            kind, feature, feature.parts, ids, lambda rows: feature_loss(feature, rows, settings.depth)
+        )
 
     @property
     def parameters(self) -> list[Any]:
@@ -229,7 +246,7 @@ class HeadJob:
 
     def accepted(self, tuning: Sequence[Sample], depth: int = 4) -> dict[str, list[float]]:
         """Class -> greedy acceptance at each depth, given acceptance before it; a medusa head is not measured here."""
-        from specc.distill.batches import batch_of
+        from specc.calib.batches import batch_of
         from specc.distill.losses import accepted_at, foretell
 
         if self.kind == "medusa":
@@ -258,13 +275,20 @@ def shape_of(kind: str, spec: ModelSpec) -> dict[str, str]:
 
 
 def written(
-    asked: Asked, out: Path, names: Sequence[str], spec: ModelSpec, origin: dict[str, Any], facts: dict[str, Any],
+    asked: Asked,
+    out: Path,
+    names: Sequence[str],
+    spec: ModelSpec,
+    origin: dict[str, Any],
+    facts: dict[str, Any],
     accepted: dict[str, list[float]],
-) -> Made:  # fmt: skip
+) -> Made:
     """Provenance and card beside the weights."""
     files = tuple(file_of(out, name) for name in names)
     provenance = provenance_of(asked.kind, spec, origin, facts, files, accepted)
-    (out / "provenance.json").write_text(json.dumps(provenance, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (out / "provenance.json").write_text(
+        json.dumps(provenance, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+    )
     (out / "README.md").write_text(card_of(provenance), encoding="utf-8")
     return Made(out, files, accepted, provenance)
 

@@ -20,16 +20,16 @@ from torch.nn.functional import log_softmax
 
 from specc.calib import acceptance, answers
 from specc.calib.answers import Sample
-from specc.distill.batches import Rows
+from specc.calib.batches import Rows
 from specc.distill.data import Tell
 from specc.distill.train import Settings, heard_by, train
 from specc.errors import InputError
-from specc.exporter.head_module import save_head
+from specc.exporter.draft_heads.head_module import save_head
 from specc.exporter.trace import shallow
 
 if TYPE_CHECKING:
     from specc.distill.job import Asked
-    from specc.exporter.checkpoint import Checkpoint
+    from specc.exporter.checkpoint.checkpoint import Checkpoint
 
 SMALL, EXIT = "small", "exit.safetensors"
 SMALL_LAYERS = 2
@@ -110,9 +110,16 @@ def layers_of(asked: Asked, target: Any) -> int:
 
 
 def trained(
-    asked: Asked, target: Any, checkpoint: Checkpoint, samples: Sequence[Sample], tuning: Sequence[Sample],
-    folder: Path, out: Path, shape: dict[str, str], tell: Tell,
-) -> tuple[dict[str, Any], dict[str, list[float]], list[str]]:  # fmt: skip
+    asked: Asked,
+    target: Any,
+    checkpoint: Checkpoint,
+    samples: Sequence[Sample],
+    tuning: Sequence[Sample],
+    folder: Path,
+    out: Path,
+    shape: dict[str, str],
+    tell: Tell,
+) -> tuple[dict[str, Any], dict[str, list[float]], list[str]]:
     """(settings, acceptance by class, files written); a killed run goes on from its last checkpoint in `folder`."""
     from specc.distill.job import digest
 

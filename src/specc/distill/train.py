@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from specc.calib.answers import Sample
-from specc.distill.batches import Rows, batch_of, plan_batches
+from specc.calib.batches import Rows, batch_of, plan_batches
 
 Tell = Callable[[int, int, float], None]
 """Hears (steps done, steps in all, loss)."""
@@ -52,7 +52,9 @@ def train(
     rate falls to zero at the last step, so a run that stops early is one that was not finished.
     """
     plan = [batch for epoch in range(settings.epochs) for batch in epoch_batches(samples, settings, epoch)]
-    optimizer = torch.optim.AdamW(parameters, lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    optimizer = torch.optim.AdamW(
+        parameters, lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True
+    )
     done = resume(checkpoint, parameters, optimizer)
     for step in range(done, len(plan)):
         for group in optimizer.param_groups:
@@ -97,11 +99,18 @@ def one_step(
     return float(loss.detach())
 
 
-def save(path: Path, step: int, parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+def save(
+    path: Path, step: int, parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Optimizer
+) -> None:
     """Write a checkpoint, whole or not at all."""
     part = path.with_suffix(".part")
     weights = [p.detach().cpu() for p in parameters]
-    state = {"step": step, "weights": weights, "optimizer": optimizer.state_dict(), "random": torch.get_rng_state()}
+    state = {
+        "step": step,
+        "weights": weights,
+        "optimizer": optimizer.state_dict(),
+        "random": torch.get_rng_state(),
+    }
     torch.save(state, part)
     os.replace(part, path)
 

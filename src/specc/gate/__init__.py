@@ -1,4 +1,5 @@
 """The gate: lint, certificate, law, equality, speed. It judges the shipped runtime on this device and never repairs."""
+
 from specc.gate.checks import Check
 from specc.gate.judge import GateResult, run_gate
 

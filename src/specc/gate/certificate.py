@@ -1,4 +1,5 @@
 """The certificate judge: Model.certify, driven with progress, and its numbers as checks."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from specc.gate.checks import Check
 from specc.runtime import Certificate, Library, Model, Options, Table, Wrapped, library
 
 Progress = Callable[[int, int], Any]
-CALLS = 1000                                   # of which one may have one wrong bit
+CALLS = 1000  # of which one may have one wrong bit
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,31 @@ class Certified:
     checks: tuple[Check, ...]
 
 
-def certify(model: Model, tokens: Sequence[int], seed: int, allow_bounded: float | None = None, window: int = 0,
-            progress: Progress | None = None, invariant: bool = False, sampling: Options | None = None,
-            bounded_rows: int = 0) -> Certified:
+def certify(
+    model: Model,
+    tokens: Sequence[int],
+    seed: int,
+    allow_bounded: float | None = None,
+    window: int = 0,
+    progress: Progress | None = None,
+    invariant: bool = False,
+    sampling: Options | None = None,
+    bounded_rows: int = 0,
+) -> Certified:
     """Measures the target over calibration ids; `allow_bounded` is the recipe's limit for the mean total variation.
 
     invariant: the engine promises the same bits at every width, so that one row is the law; sampling: the recipe's
     options, under which rows that differ are compared.
     """
-    certificate = model.certify(tokens, window=window, seed=seed, progress=progress, sampling=sampling,
-                                bounded=invariant or allow_bounded is not None, bounded_rows=bounded_rows)
+    certificate = model.certify(
+        tokens,
+        window=window,
+        seed=seed,
+        progress=progress,
+        sampling=sampling,
+        bounded=invariant or allow_bounded is not None,
+        bounded_rows=bounded_rows,
+    )
     checks = [compared(certificate), repeatable(certificate, seed)]
     if invariant:
         certificate, check = at_one_row(certificate, seed)
@@ -47,11 +63,18 @@ def certify(model: Model, tokens: Sequence[int], seed: int, allow_bounded: float
 def apart(certificate: Certificate, checks: list[Check], allow_bounded: float | None, seed: int) -> Certified:
     """Bits differ: within the recipe's limit speculation is approximate and says so, else it is off."""
     steady = all(check.passed for check in checks[:2])
-    bounded = allow_bounded is not None and steady and certificate.tv_rows > 0 and certificate.tv_mean <= allow_bounded
+    bounded = (
+        allow_bounded is not None
+        and steady
+        and certificate.tv_rows > 0
+        and certificate.tv_mean <= allow_bounded
+    )
     if allow_bounded is not None:
         name = "certificate: mean total variation, upper bound"
         checks = [*checks[:2], Check(name, allow_bounded, certificate.tv_mean, bounded, seed)]
-    return Certified(certificate if bounded else replace(certificate, reasons=("numerics",)), bounded, tuple(checks))
+    return Certified(
+        certificate if bounded else replace(certificate, reasons=("numerics",)), bounded, tuple(checks)
+    )
 
 
 def repeatable(certificate: Certificate, seed: int) -> Check:
@@ -92,10 +115,20 @@ def width_checks(certificate: Certificate, needed: tuple[int, ...], seed: int) -
     law = rows[certificate.law_width][0]
     agreeing = [width for width in needed if rows[width][0] == law and law >= 0]
     verify = agreeing[0] if agreeing else needed[0]
-    checks = [Check(f"certificate: rows of width {verify} unlike width {certificate.law_width}", 0.0,
-                    float(rows[verify][1]), bool(agreeing), seed)]
+    checks = [
+        Check(
+            f"certificate: rows of width {verify} unlike width {certificate.law_width}",
+            0.0,
+            float(rows[verify][1]),
+            bool(agreeing),
+            seed,
+        )
+    ]
     own = float(law < 0)
-    return [*checks, Check(f"certificate: width {certificate.law_width} at odds with itself", 0.0, own, own == 0, seed)]
+    return [
+        *checks,
+        Check(f"certificate: width {certificate.law_width} at odds with itself", 0.0, own, own == 0, seed),
+    ]
 
 
 class FlippedBit(Wrapped):

@@ -3,6 +3,7 @@
 It counts only if speculation had something to do: a drafter right for exactly j tokens (j = 0..K in turn) and a random
 one go through every accepted length; the bundle's own drafter comes as it is. Plain text is generated once.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,7 +82,9 @@ def make_work(tokens: Sequence[int], context: int, seed: int, prompts: int = 4, 
     room = max(1, context - new_tokens - 1)
     lengths = [max(1, min(room, length)) for length in (9, 33, 64, 120)]
     step = max(1, len(tokens) // prompts)
-    chosen = [tuple(tokens[i * step : i * step + lengths[i % 4]]) or tuple(tokens[:1]) for i in range(prompts)]
+    chosen = [
+        tuple(tokens[i * step : i * step + lengths[i % 4]]) or tuple(tokens[:1]) for i in range(prompts)
+    ]
     return Work(tuple(chosen), new_tokens, seed)
 
 
@@ -95,8 +98,14 @@ def plain_texts(session: Session, work: Work, tick: Callable[[], Any] = lambda: 
     return texts
 
 
-def judge(session: Session, work: Work, name: str, plain: Texts, script: Scripted | None = None,
-          tick: Callable[[], Any] = lambda: None) -> Iterator[Check]:
+def judge(
+    session: Session,
+    work: Work,
+    name: str,
+    plain: Texts,
+    script: Scripted | None = None,
+    tick: Callable[[], Any] = lambda: None,
+) -> Iterator[Check]:
     """Token for token on against off in each mode."""
     for mode, options in work.modes.items():
         different, proposing, rounds = 0, 0, 0
@@ -125,11 +134,19 @@ def judge_lengths(session: Session, work: Work, script: Scripted, k: int) -> Che
     return Check(label, 0.0, float(missing), missing == 0, work.seed)
 
 
-def generate(session: Session, prompt: Sequence[int], work: Work, options: Mapping[str, Any],
-             on: bool) -> tuple[int, ...]:
+def generate(
+    session: Session, prompt: Sequence[int], work: Work, options: Mapping[str, Any], on: bool
+) -> tuple[int, ...]:
     """Output ids."""
-    result = session.run(prompt, text=False, seed=work.seed, max_new_tokens=work.new_tokens, ignore_eos=True,
-                         speculation=on, **options)
+    result = session.run(
+        prompt,
+        text=False,
+        seed=work.seed,
+        max_new_tokens=work.new_tokens,
+        ignore_eos=True,
+        speculation=on,
+        **options,
+    )
     return tuple(result.tokens)
 
 
@@ -138,8 +155,9 @@ def differing(a: Sequence[int], b: Sequence[int]) -> int:
     return sum(x != y for x, y in zip(a, b, strict=False)) + abs(len(a) - len(b))
 
 
-def judge_bundle(model: Model, engine: Ort | None, certificate: Certificate, work: Work,
-                 progress: Progress) -> list[Check]:
+def judge_bundle(
+    model: Model, engine: Ort | None, certificate: Certificate, work: Work, progress: Progress
+) -> list[Check]:
     """The bundle's own drafter, then a scripted and a random one over the same engine under the same certificate."""
     total, done = (4 if engine else 2) * len(work.modes) * len(work.prompts), count()
 
@@ -154,8 +172,15 @@ def judge_bundle(model: Model, engine: Ort | None, certificate: Certificate, wor
     return checks
 
 
-def judge_drafter(engine: Any, drafter: Scripted | Random, model: Model, certificate: Certificate, work: Work,
-                  plain: Texts, tick: Callable[[], Any]) -> list[Check]:
+def judge_drafter(
+    engine: Any,
+    drafter: Scripted | Random,
+    model: Model,
+    certificate: Certificate,
+    work: Work,
+    plain: Texts,
+    tick: Callable[[], Any],
+) -> list[Check]:
     """Another drafter in the place of the model's own."""
     info = model.info
     script = drafter if isinstance(drafter, Scripted) else None
@@ -172,5 +197,15 @@ def engine_of(folder: Path, manifest: dict[str, Any], threads: int, library: Pat
     part = manifest["engines"]["target"]
     if part["backend"] != "ort":
         return None
-    return Ort(folder / part["file"], part["vocab"], part["layers"], part["kv_heads"], part["head_dim"],
-               part["capacity"], tuple(part["widths"]), threads, library, part.get("hidden", 0))
+    return Ort(
+        folder / part["file"],
+        part["vocab"],
+        part["layers"],
+        part["kv_heads"],
+        part["head_dim"],
+        part["capacity"],
+        tuple(part["widths"]),
+        threads,
+        library,
+        part.get("hidden", 0),
+    )

@@ -3,6 +3,7 @@
 A round walks through slots 0..K. In slot i < K the draft's token is accepted or replaced; slot K is the bonus. The
 state before a slot is what p and q look at: the last two tokens of a Markov table, the whole history with penalties.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,20 +13,20 @@ import numpy as np
 
 from specc.gate.reference import Row
 
-State = tuple[int, ...]                        # tokens that p and q look at
+State = tuple[int, ...]  # tokens that p and q look at
 
 
 @dataclass(frozen=True)
 class Process:
     """What decides a round: rule, K, and p and q by state and depth."""
 
-    n: int                                     # ids
+    n: int  # ids
     k: int
     rule: str
     start: State
     p: Callable[[State], Row]
     q: Callable[[State, int], Row]
-    keep: int                                  # tokens of the state that count, 0: all
+    keep: int  # tokens of the state that count, 0: all
 
 
 def split(rule: str, p: Row, q: Row) -> tuple[Row, Row]:

@@ -1,4 +1,5 @@
 """What one round does not show: two rounds in a row, samples, calls without a seed, seeds beside other sessions."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from specc.runtime import Library, Session
 if TYPE_CHECKING:
     from specc.gate.law import Case, Finding, Rounds
 
-UNSEEDED = 4000                                # calls without a seed
+UNSEEDED = 4000  # calls without a seed
 
 
 def two_rounds(process: Process, rounds: Rounds) -> Iterator[tuple[str, float]]:
@@ -69,7 +70,9 @@ def samples(case: Case, session: Session, process: Process, trials: int, seed: i
     p = process.p(process.start)
     law = clean(np.outer(p, p))
     one, other = (run_trials(session, case, trials, seed, sample=number) for number in (0, 1))
-    yield Finding(f"{case.name}: two samples of one seed are independent", fit(paired(one, other, case.n), law))
+    yield Finding(
+        f"{case.name}: two samples of one seed are independent", fit(paired(one, other, case.n), law)
+    )
     one, other = run_trials(session, case, trials, seed), run_trials(session, case, trials, seed + trials)
     yield Finding(f"{case.name}: neighbouring seeds are independent", fit(paired(one, other, case.n), law))
     tokens = np.array([unseeded(session, case) for _ in range(min(trials, UNSEEDED))])
@@ -87,7 +90,9 @@ def unseeded(session: Session, case: Case) -> int:
     """First token of a call without a seed."""
     from specc.gate.law import PROMPT, options_of
 
-    return session.run(PROMPT, text=False, rule=case.rule, k=case.k, max_new_tokens=1, **options_of(case)).tokens[0]
+    return session.run(
+        PROMPT, text=False, rule=case.rule, k=case.k, max_new_tokens=1, **options_of(case)
+    ).tokens[0]
 
 
 def same_seed(case: Case, session: Session, other: Session, seed: int, generations: int = 5) -> Finding:
@@ -98,7 +103,10 @@ def same_seed(case: Case, session: Session, other: Session, seed: int, generatio
     equal = True
     for i in range(generations):
         alone = session.run(PROMPT, text=False, k=case.k, seed=seed + i, **ask).tokens
-        noise, beside = other.generate(PROMPT[:3], seed=seed + 99 + i, temperature=2.0, max_new_tokens=40), list[int]()
+        noise, beside = (
+            other.generate(PROMPT[:3], seed=seed + 99 + i, temperature=2.0, max_new_tokens=40),
+            list[int](),
+        )
         for event in session.generate(PROMPT, k=case.k, seed=seed + i, **ask):
             beside += event.tokens
             next(noise, None)

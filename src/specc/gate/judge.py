@@ -2,6 +2,7 @@
 
 The old certificate stays in force until the last step: a gate that is cancelled or killed changes nothing.
 """
+
 from __future__ import annotations
 
 import json
@@ -13,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from specc.bundle import PARTS, check_parts
+from specc.atomic import told
+from specc.contracts.bundle import PARTS, check_parts
 from specc.errors import InputError
 from specc.gate import certificate as certify_judge
 from specc.gate import equality, law, speed, stats, twosample
@@ -21,30 +23,34 @@ from specc.gate.checks import Check
 from specc.gate.report import Asked, compose
 from specc.gate.report import write as write_report
 from specc.runtime import Certificate, Model, Options, controls, engine_library, library
-from specc.scratch import told
 
-Progress = Callable[[str, int, int], Any]      # stage, done, total
-TESTS = 600                                    # p-values of the gate's own law tests, rounded up
-INVARIANT = ("specc-cpu",)                     # dialects whose rows do not depend on the width
+Progress = Callable[[str, int, int], Any]  # stage, done, total
+TESTS = 600  # p-values of the gate's own law tests, rounded up
+INVARIANT = ("specc-cpu",)  # dialects whose rows do not depend on the width
 CONTROLS_LIBRARY = "libspecc_controls.so"
-READ = ("lint.passed", "lint.findings", "plan.threads", "engines.target.backend")    # of the manifest
+READ = ("lint.passed", "lint.findings", "plan.threads", "engines.target.backend")  # of the manifest
 
 
 @dataclass(frozen=True)
 class GateResult:
     """What the gate found; `path` is the certificate that it wrote."""
 
-    verdict: str                               # "passed" or "failed"
+    verdict: str  # "passed" or "failed"
     checks: tuple[Check, ...]
-    reasons: tuple[str, ...]                   # why speculation is off; empty: it is on
+    reasons: tuple[str, ...]  # why speculation is off; empty: it is on
     certificate: Certificate
     path: Path
     report: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of `specc gate`."""
-        return {"verdict": self.verdict, "reasons": list(self.reasons), "checks": [asdict(c) for c in self.checks],
-                "certificate": str(self.path), **self.report}
+        return {
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            "checks": [asdict(c) for c in self.checks],
+            "certificate": str(self.path),
+            **self.report,
+        }
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Opened:
 
     folder: Path
     manifest: dict[str, Any]
-    tokens: tuple[int, ...]                    # calibration ids
+    tokens: tuple[int, ...]  # calibration ids
     model: Model
     threads: int
 
@@ -66,17 +72,38 @@ class Laws:
     report: dict[str, Any]
 
 
-def judge(folder: str | Path, *, trials: int | None = None, seed: int = 0, threads: int | Sequence[int] = 0,
-          certificates: str | Path | None = None, report: str | Path | None = None,
-          progress: Progress | None = None) -> dict[str, Any]:
+def judge(
+    folder: str | Path,
+    *,
+    trials: int | None = None,
+    seed: int = 0,
+    threads: int | Sequence[int] = 0,
+    certificates: str | Path | None = None,
+    report: str | Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """run_gate as JSON."""
-    return run_gate(folder, trials=trials, seed=seed, threads=threads, certificates_out=certificates,
-                    report_out=report, progress=progress).as_dict()
+    return run_gate(
+        folder,
+        trials=trials,
+        seed=seed,
+        threads=threads,
+        certificates_out=certificates,
+        report_out=report,
+        progress=progress,
+    ).as_dict()
 
 
-def run_gate(folder: str | Path, *, trials: int | None = None, seed: int = 0, threads: int | Sequence[int] = 0,
-             certificates_out: str | Path | None = None, report_out: str | Path | None = None,
-             progress: Progress | None = None) -> GateResult:
+def run_gate(
+    folder: str | Path,
+    *,
+    trials: int | None = None,
+    seed: int = 0,
+    threads: int | Sequence[int] = 0,
+    certificates_out: str | Path | None = None,
+    report_out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> GateResult:
     """Runs lint (from the manifest), law, certificate, equality, two-sample and speed; then writes the certificate.
 
     trials: rounds of each law test, None for what the stated power needs; threads: 0 for the plan's, or several counts,
@@ -95,9 +122,20 @@ def run_gate(folder: str | Path, *, trials: int | None = None, seed: int = 0, th
             opened = Opened(folder, manifest, tokens, model, count or int(manifest["plan"]["threads"]))
             result = judge_opened(opened, laws, seed, progress)
             asked = Asked(seed, trials, opened.threads)
-            told_all = compose(folder, manifest, tokens, model, result.certificate, result.checks, result.report,
-                               result.verdict, asked)
-            path = model.save_certificate(result.certificate, out, result.report | {"checks": numbers(result.checks)})
+            told_all = compose(
+                folder,
+                manifest,
+                tokens,
+                model,
+                result.certificate,
+                result.checks,
+                result.report,
+                result.verdict,
+                asked,
+            )
+            path = model.save_certificate(
+                result.certificate, out, result.report | {"checks": numbers(result.checks)}
+            )
         files = [str(file) for file in write_report(told_all, path, reports)]
         results.append(replace(result, path=path, report=result.report | {"reports": files}))
     return results[0] if len(results) == 1 else together(results)
@@ -121,7 +159,9 @@ def judge_laws(trials: int | None, seed: int, progress: Progress) -> Laws:
     if limits:
         report["smallest_tv"] = stats.smallest_tv(trials, 3, min(limits), law.POWER)
     there = library().path.with_name(CONTROLS_LIBRARY).is_file()
-    report["negative_controls"] = len(law.CONTROLS) if there else f"not run: {CONTROLS_LIBRARY} is not installed"
+    report["negative_controls"] = (
+        len(law.CONTROLS) if there else f"not run: {CONTROLS_LIBRARY} is not installed"
+    )
     return Laws((*checks, *(law.judge_controls(controls(), seed) if there else ())), report)
 
 
@@ -130,10 +170,20 @@ def judge_opened(opened: Opened, laws: Laws, seed: int, progress: Progress) -> G
     findings, passed = opened.manifest["lint"]["findings"], opened.manifest["lint"]["passed"]
     certified = measure(opened, seed, progress)
     certificate = certified.certificate
-    checks = [Check("lint: findings at build", 0.0, float(len(findings)), passed), *certified.checks,
-              certify_judge.sharpness(seed), *laws.checks]
-    report: dict[str, Any] = {"lint": findings, "seed": seed, "device": opened.model.info.device, "law": laws.report,
-                              "threads": [threads_row(certificate)], "certify": certify_part(listed(opened))}
+    checks = [
+        Check("lint: findings at build", 0.0, float(len(findings)), passed),
+        *certified.checks,
+        certify_judge.sharpness(seed),
+        *laws.checks,
+    ]
+    report: dict[str, Any] = {
+        "lint": findings,
+        "seed": seed,
+        "device": opened.model.info.device,
+        "law": laws.report,
+        "threads": [threads_row(certificate)],
+        "certify": certify_part(listed(opened)),
+    }
     if certified.exact and passed and opened.model.info.drafter:
         opened.model.apply(certificate)
         classes = speed.prompt_classes(opened.tokens, opened.model.info.context, seed)
@@ -142,8 +192,9 @@ def judge_opened(opened: Opened, laws: Laws, seed: int, progress: Progress) -> G
         found = speed.judge(opened.model, certificate, kinds, stage(progress, "speed"))
         checks += [*more, found.check]
         report["speed"] = found.as_dict()
-        certificate = replace(certificate, k=found.k, draft_ms=found.draft_ms,
-                              draft_call_ms=found.draft_call_ms)
+        certificate = replace(
+            certificate, k=found.k, draft_ms=found.draft_ms, draft_call_ms=found.draft_call_ms
+        )
     reasons = reasons_of(checks)
     verdict = "passed" if all(check.passed for check in checks) else "failed"
     return GateResult(verdict, tuple(checks), reasons, replace(certificate, reasons=reasons), Path(), report)
@@ -152,21 +203,33 @@ def judge_opened(opened: Opened, laws: Laws, seed: int, progress: Progress) -> G
 def together(results: Sequence[GateResult]) -> GateResult:
     """One answer for several thread counts: the first one's certificate, everybody's checks, and whose bits agree."""
     rows = [row for result in results for row in result.report["threads"]]
-    checks = [replace(check, name=f"{check.name}, threads {result.certificate.threads}")
-              for result in results for check in result.checks if not check.name.startswith(("law:", "lint:"))]
+    checks = [
+        replace(check, name=f"{check.name}, threads {result.certificate.threads}")
+        for result in results
+        for check in result.checks
+        if not check.name.startswith(("law:", "lint:"))
+    ]
     common = [check for check in results[0].checks if check.name.startswith(("law:", "lint:"))]
     reasons = tuple(dict.fromkeys(reason for result in results for reason in result.reasons))
     verdict = "passed" if all(result.verdict == "passed" for result in results) else "failed"
-    report = {**results[0].report, "threads": rows, "threads_agree": len({row["law_hash"] for row in rows}) == 1,
-              "certificates": [str(result.path) for result in results],
-              "reports": [file for result in results for file in result.report["reports"]]}
+    report = {
+        **results[0].report,
+        "threads": rows,
+        "threads_agree": len({row["law_hash"] for row in rows}) == 1,
+        "certificates": [str(result.path) for result in results],
+        "reports": [file for result in results for file in result.report["reports"]],
+    }
     return replace(results[0], verdict=verdict, checks=(*common, *checks), reasons=reasons, report=report)
 
 
 def threads_row(certificate: Certificate) -> dict[str, Any]:
     """What a thread count's certificate says; equal hashes: the same bits, so the same text for a seed."""
-    return {"threads": certificate.threads, "kind": certificate.kind, "law_width": certificate.law_width,
-            "law_hash": f"{certificate.law_hash:016x}"}
+    return {
+        "threads": certificate.threads,
+        "kind": certificate.kind,
+        "law_width": certificate.law_width,
+        "law_hash": f"{certificate.law_hash:016x}",
+    }
 
 
 def listed(opened: Opened) -> tuple[str, ...]:
@@ -178,34 +241,53 @@ def certify_part(asked: Sequence[str]) -> dict[str, Any]:
     """Which options were judged on the built engine because the recipe lists them, and which were not. The latter are
     sampled by the same code, whose laws are judged on table models for all options; none is refused."""
     known = tuple(Options.__dataclass_fields__)
-    return {"listed": [name for name in known if name in asked], "not_certified": [n for n in known if n not in asked]}
+    return {
+        "listed": [name for name in known if name in asked],
+        "not_certified": [n for n in known if n not in asked],
+    }
 
 
 def measure(opened: Opened, seed: int, progress: Progress) -> certify_judge.Certified:
     """The certificate judge on the bundle's target."""
     limit = opened.manifest.get("gate", {}).get("allow_bounded")
     invariant = opened.manifest["plan"].get("dialect") in INVARIANT
-    return certify_judge.certify(opened.model, opened.tokens, seed, limit, progress=stage(progress, "certificate"),
-                                 invariant=invariant, sampling=Options(**opened.manifest.get("sampling", {})))
+    return certify_judge.certify(
+        opened.model,
+        opened.tokens,
+        seed,
+        limit,
+        progress=stage(progress, "certificate"),
+        invariant=invariant,
+        sampling=Options(**opened.manifest.get("sampling", {})),
+    )
 
 
-def judge_text(opened: Opened, certificate: Certificate, prompts: Sequence[Sequence[int]], seed: int,
-               progress: Progress) -> tuple[list[Check], dict[str, Any]]:
+def judge_text(
+    opened: Opened, certificate: Certificate, prompts: Sequence[Sequence[int]], seed: int, progress: Progress
+) -> tuple[list[Check], dict[str, Any]]:
     """Equality and two-sample tests, which only hold for bit-exact widths; a bounded bundle has its bound instead."""
     if certificate.kind != "bit-exact":
         return [], {}
-    work = replace(equality.make_work(opened.tokens, opened.model.info.context, seed),
-                   modes=equality.modes_of(listed(opened)))
+    work = replace(
+        equality.make_work(opened.tokens, opened.model.info.context, seed),
+        modes=equality.modes_of(listed(opened)),
+    )
     engine = equality.engine_of(opened.folder, opened.manifest, opened.threads, engine_library())
     checks = equality.judge_bundle(opened.model, engine, certificate, work, stage(progress, "equality"))
-    more, report = twosample.judge(opened.model, certificate, prompts[:2], seed, stage(progress, "two-sample"))
+    more, report = twosample.judge(
+        opened.model, certificate, prompts[:2], seed, stage(progress, "two-sample")
+    )
     return [*checks, *more], report
 
 
 def reasons_of(checks: Sequence[Check]) -> tuple[str, ...]:
     """Reason codes of failed checks: a wrong law or unequal text counts as numerics."""
     failed = {check.name.split(":")[0] for check in checks if not check.passed}
-    named = {"numerics": {"certificate", "law", "equality", "two-sample"}, "lint": {"lint"}, "no-gain": {"speed"}}
+    named = {
+        "numerics": {"certificate", "law", "equality", "two-sample"},
+        "lint": {"lint"},
+        "no-gain": {"speed"},
+    }
     return tuple(reason for reason, judges in named.items() if failed & judges)
 
 
@@ -224,7 +306,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{folder} is not a bundle: manifest.json cannot be read ({error}); build it again") from None
+        raise InputError(
+            f"{folder} is not a bundle: manifest.json cannot be read ({error}); build it again"
+        ) from None
     check_parts(found, folder / "manifest.json", {name: PARTS[name] for name in READ})
     return found
 

@@ -6,6 +6,7 @@ Trials follow from the smallest difference to be found: SMALLEST_TV in the law o
 the level of the smallest of all p-values. Negative controls, faults put back by name in the controls library, must be
 found at CONTROL_LIMIT.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -22,10 +23,10 @@ from specc.gate.exact import Process, State
 from specc.gate.stats import fit, holm, sample_size
 from specc.runtime import Hierarchy, Library, Model, ModelDraft, Ngram, Options, Session, Table
 
-FAMILY_ERROR = 9e-5                            # the two-sample judge has the rest of 1e-4
+FAMILY_ERROR = 9e-5  # the two-sample judge has the rest of 1e-4
 SMALLEST_TV, POWER = 0.01, 0.99
 CONTROL_LIMIT, CONTROL_TRIALS = 1e-6, 40000
-CONTROLS = {                                   # fault, and the case that must show it
+CONTROLS = {  # fault, and the case that must show it
     "argmax_replacement": "K=4 rejection model T=1",
     "no_residual": "K=4 rejection model T=1",
     "bonus_row": "K=4 rejection model T=1",
@@ -38,12 +39,12 @@ CONTROLS = {                                   # fault, and the case that must s
     "k_from_discarded": "K=4 rejection model T=1",
     "middle_accepted_only": "K=4 rejection hierarchy T=1",
     "middle_same_random": "K=4 rejection hierarchy T=1",
-    "draft_cache_behind": "K=4 rejection model T=1",   # q is still what the token was drawn from: two rounds show it
+    "draft_cache_behind": "K=4 rejection model T=1",  # q is still what the token was drawn from: two rounds show it
 }
-PAIRED = ("draft_cache_behind",)               # controls that only two rounds in a row show
-PROMPT = (0, 1, 2, 3, 0, 1, 2, 0, 1)           # the n-gram drafter finds 0 1 twice in it
+PAIRED = ("draft_cache_behind",)  # controls that only two rounds in a row show
+PROMPT = (0, 1, 2, 3, 0, 1, 2, 0, 1)  # the n-gram drafter finds 0 1 twice in it
 CONTEXT = 64
-Rounds = npt.NDArray[np.int32]                 # [trials, proposed, accepted, drafted..., emitted...]
+Rounds = npt.NDArray[np.int32]  # [trials, proposed, accepted, drafted..., emitted...]
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ class Case:
 
     name: str
     k: int
-    rule: str                                  # "rejection" or "coupled"
-    drafter: str                               # "model", "self", "ngram", or "hierarchy": a model sped up by lookup
+    rule: str  # "rejection" or "coupled"
+    drafter: str  # "model", "self", "ngram", or "hierarchy": a model sped up by lookup
     options: Options
     n: int = 4
     order: int = 2
-    noise: float = 1.0                         # how far the draft's logits are from the target's
+    noise: float = 1.0  # how far the draft's logits are from the target's
 
     @property
     def penalised(self) -> bool:
@@ -92,7 +93,9 @@ def make_model(case: Case, library: Library | None, tv: float = 0.0) -> Model:
     drafter: Any = Ngram(1, 2) if case.drafter == "ngram" else ModelDraft(engine)
     if case.drafter == "hierarchy":
         drafter = Hierarchy(engine, Ngram(1, 2), case.n)
-    return Model.table(target, order=case.order, drafter=drafter, k_max=case.k + 2, context=CONTEXT, loaded=library)
+    return Model.table(
+        target, order=case.order, drafter=drafter, k_max=case.k + 2, context=CONTEXT, loaded=library
+    )
 
 
 def options_of(case: Case) -> dict[str, Any]:
@@ -100,7 +103,9 @@ def options_of(case: Case) -> dict[str, Any]:
     return {name: getattr(case.options, name) for name in Options.__dataclass_fields__}
 
 
-def run_trials(session: Session, case: Case, trials: int, seed: int, rounds: int = 1, sample: int = 0) -> Rounds:
+def run_trials(
+    session: Session, case: Case, trials: int, seed: int, rounds: int = 1, sample: int = 0
+) -> Rounds:
     """[trials, 2 + 2 (k + 2) + 1] rounds of the case's prompt, [trials, rounds, ...] for more than one in a row."""
     ask = {"rule": case.rule, "k": case.k, "seed": seed, "sample": sample, **options_of(case)}
     found = session.trials(PROMPT, trials, rounds, **ask)
@@ -158,8 +163,12 @@ def slots(process: Process, rounds: Rounds) -> Iterator[Finding]:
         was_accepted, was_replaced = tokens[rounds[:, 1] > i], tokens[rounds[:, 1] == i]
         name = "replacement" if i < process.k else "bonus"
         if i < process.k:
-            yield Finding(f"accepted {i}", fit(histogram(was_accepted, process.n, len(rounds)), with_rest(accepted)))
-        yield Finding(f"{name} {i}", fit(histogram(was_replaced, process.n, len(rounds)), with_rest(replaced)))
+            yield Finding(
+                f"accepted {i}", fit(histogram(was_accepted, process.n, len(rounds)), with_rest(accepted))
+            )
+        yield Finding(
+            f"{name} {i}", fit(histogram(was_replaced, process.n, len(rounds)), with_rest(replaced))
+        )
         everyone = histogram(tokens[tokens >= 0], process.n, len(rounds))
         yield Finding(f"emitted {i}", fit(everyone, with_rest(accepted + replaced)))
 
@@ -237,7 +246,9 @@ def full_grid() -> list[Case]:
     """K, rules, drafters and options of the law tests, and penalties at K = 4."""
     cases = [
         Case(f"K={k} {rule} {drafter} {name}", k, rule, drafter, options)
-        for k in (1, 2, 4, 8) for rule in ("rejection", "coupled") for drafter in ("model", "self", "ngram")
+        for k in (1, 2, 4, 8)
+        for rule in ("rejection", "coupled")
+        for drafter in ("model", "self", "ngram")
         for name, options in OPTIONS.items()
     ]
     return cases + penalty_cases() + large_cases() + hierarchy_cases()
@@ -245,14 +256,19 @@ def full_grid() -> list[Case]:
 
 def penalty_cases() -> list[Case]:
     """Penalties see the round's own tokens."""
-    return [Case(f"K={k} {rule} model penalties", k, rule, "model", PENALTIES)
-            for k in (2, 4) for rule in ("rejection", "coupled")]
+    return [
+        Case(f"K={k} {rule} model penalties", k, rule, "model", PENALTIES)
+        for k in (2, 4)
+        for rule in ("rejection", "coupled")
+    ]
 
 
 def large_cases() -> list[Case]:
     """Sixteen ids, an order-1 table."""
-    return [Case(f"K=4 {rule} model 16 ids", 4, rule, "model", OPTIONS["all filters"], n=16, order=1)
-            for rule in ("rejection", "coupled")]
+    return [
+        Case(f"K=4 {rule} model 16 ids", 4, rule, "model", OPTIONS["all filters"], n=16, order=1)
+        for rule in ("rejection", "coupled")
+    ]
 
 
 def hierarchy_cases() -> list[Case]:
@@ -268,8 +284,14 @@ CHAINED = ("K=4 rejection model T=1", "K=4 coupled model T=1", "K=4 rejection mo
 def short_grid() -> list[Case]:
     """The gate's own choice: every rule, drafter and option once, at K = 1, 4 and 8."""
     wanted = [(4, rule, "model", name) for rule in ("rejection", "coupled") for name in OPTIONS]
-    wanted += [(k, "rejection", drafter, "all filters") for k in (1, 8) for drafter in ("model", "self", "ngram")]
-    wanted += [(4, "coupled", "ngram", "T=1"), (4, "rejection", "ngram", "T=1"), (4, "rejection", "self", "T=0.7")]
+    wanted += [
+        (k, "rejection", drafter, "all filters") for k in (1, 8) for drafter in ("model", "self", "ngram")
+    ]
+    wanted += [
+        (4, "coupled", "ngram", "T=1"),
+        (4, "rejection", "ngram", "T=1"),
+        (4, "rejection", "self", "T=0.7"),
+    ]
     named = {case.name: case for case in full_grid()}
     cases = [named[f"K={k} {rule} {drafter} {name}"] for k, rule, drafter, name in wanted]
     return cases + penalty_cases()[2:] + hierarchy_cases()[:1]
@@ -281,7 +303,11 @@ def judge_case(case: Case, trials: int, seed: int, library: Library | None = Non
         found = judge_rounds(case, run_trials(session, case, trials, seed))
         if case.rule == "coupled":
             found.append(same_text(case, session, seed))
-    return [*found, *independence.judge(case, trials, seed + 2 * trials, library)] if case.name in CHAINED else found
+    return (
+        [*found, *independence.judge(case, trials, seed + 2 * trials, library)]
+        if case.name in CHAINED
+        else found
+    )
 
 
 def same_text(case: Case, session: Session, seed: int, generations: int = 10) -> Finding:
@@ -289,14 +315,31 @@ def same_text(case: Case, session: Session, seed: int, generations: int = 10) ->
     options = options_of(case)
     equal = True
     for i in range(generations):
-        texts = [session.run(PROMPT, text=False, rule="coupled", k=case.k, seed=seed + i, speculation=on,
-                             max_new_tokens=40, **options).tokens for on in (True, False)]
+        texts = [
+            session.run(
+                PROMPT,
+                text=False,
+                rule="coupled",
+                k=case.k,
+                seed=seed + i,
+                speculation=on,
+                max_new_tokens=40,
+                **options,
+            ).tokens
+            for on in (True, False)
+        ]
         equal &= texts[0] == texts[1]
     return Finding(f"{case.name}: same text with speculation off", float(equal), True)
 
 
-def judge_all(cases: list[Case], trials: int, seed: int, library: Library | None = None,
-              progress: Callable[[int, int], Any] | None = None, family_error: float = FAMILY_ERROR) -> list[Check]:
+def judge_all(
+    cases: list[Case],
+    trials: int,
+    seed: int,
+    library: Library | None = None,
+    progress: Callable[[int, int], Any] | None = None,
+    family_error: float = FAMILY_ERROR,
+) -> list[Check]:
     """A Check for each p-value of each case; case number i has seed `seed` + (i << 32)."""
     found: list[tuple[Finding, int]] = []
     for i, case in enumerate(cases):
@@ -319,7 +362,9 @@ def judge_controls(library: Library, seed: int) -> list[Check]:
     named, checks = {case.name: case for case in full_grid()}, []
     for fault, name in CONTROLS.items():
         p = control(named[name], fault, CONTROL_TRIALS, seed, library)
-        checks.append(Check(f"law: negative control {fault} is found", CONTROL_LIMIT, p, p < CONTROL_LIMIT, seed))
+        checks.append(
+            Check(f"law: negative control {fault} is found", CONTROL_LIMIT, p, p < CONTROL_LIMIT, seed)
+        )
     return checks
 
 

@@ -2,12 +2,13 @@
 
 Philox4x32-10 keyed by the seed; the counter is (absolute position, purpose, index, sample).
 """
+
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-TARGET, ACCEPT, DRAFT, RACE = range(4)         # what a number is for
+TARGET, ACCEPT, DRAFT, RACE = range(4)  # what a number is for
 LOW = np.uint64(0xFFFFFFFF)
 Row = npt.NDArray[np.float64]
 

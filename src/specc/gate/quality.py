@@ -1,4 +1,5 @@
 """The quality judge: what quantizing cost, measured by the exporter on held-out text, against the recipe's limits."""
+
 from __future__ import annotations
 
 import math
@@ -6,14 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def misses(measured: Mapping[str, float], kl_max: float | None = None, top1_min: float | None = None,
-           perplexity_max: float | None = None) -> list[str]:
+def misses(
+    measured: Mapping[str, float],
+    kl_max: float | None = None,
+    top1_min: float | None = None,
+    perplexity_max: float | None = None,
+) -> list[str]:
     """One sentence for each limit that is not met; a number that is NaN or missing meets none. None means no limit.
 
     `perplexity_max` limits the ratio to the float module's perplexity: 1.005 is half a percent worse.
     """
     nothing = float("nan")
-    limits = (("kl", kl_max, "above"), ("top1", top1_min, "below"), ("perplexity_ratio", perplexity_max, "above"))
+    limits = (
+        ("kl", kl_max, "above"),
+        ("top1", top1_min, "below"),
+        ("perplexity_ratio", perplexity_max, "above"),
+    )
     return [
         f"{name} is {measured.get(name, nothing):.4g}, {side} the limit {limit:.4g}"
         for name, limit, side in limits

@@ -1,4 +1,5 @@
 """The sampling options in plain numpy, written from the text of specc.h, independent of the C code."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ from specc.runtime import Options
 Row = npt.NDArray[np.float64]
 
 
-def distribution(options: Options, logits: npt.ArrayLike, history: Sequence[int] = (), n_prompt: int = 0) -> Row:
+def distribution(
+    options: Options, logits: npt.ArrayLike, history: Sequence[int] = (), n_prompt: int = 0
+) -> Row:
     """p [n] of one row of logits; history: ids of the prompt (the first n_prompt of them) and of the output."""
     x = np.asarray(logits, np.float64)
     x = biased(options, penalised(options, x, history, n_prompt))

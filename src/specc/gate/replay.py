@@ -4,6 +4,7 @@ Plainly: a fresh session reads the prompt, then one token a call at the law's wi
 is near. A decision is right when the numbers behind it are (u from the seed, p from the logits, q as recorded) and when
 the rule makes of them what was emitted.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +19,10 @@ from specc.errors import InputError, RuntimeFault
 from specc.gate import noise
 from specc.gate.certificate import Progress
 from specc.gate.reference import distribution
-from specc.record import Head, Recording, Round, Slot, read_recording
+from specc.generate.record import Head, Recording, Round, Slot, read_recording
 from specc.runtime import Info, Model, Options, Request, Session
 
-CLOSE = 1e-9                                   # relative; C and numpy round exp and sums differently
+CLOSE = 1e-9  # relative; C and numpy round exp and sums differently
 TINY = 1e-12
 Row = npt.NDArray[np.float64]
 
@@ -32,11 +33,11 @@ class Difference:
 
     round: int
     slot: int
-    position: int                              # among prompt and output
-    token: int | None                          # drafted
+    position: int  # among prompt and output
+    token: int | None  # drafted
     emitted: int
     what: str
-    p: float | None                            # recorded
+    p: float | None  # recorded
     q: float | None
     u: float | None
     p_emitted: float
@@ -59,8 +60,13 @@ class Plain:
         return np.concatenate([row, np.full(self.n_ids - row.size, -np.inf, np.float32)])
 
 
-def replay(folder: Path, path: Path, threads: int = 0, certificates: Path | None = None,
-           progress: Progress | None = None) -> dict[str, Any]:
+def replay(
+    folder: Path,
+    path: Path,
+    threads: int = 0,
+    certificates: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """The JSON of `specc gate --replay`. Raises InputError for a record of another bundle or one that is none."""
     record = read_recording(path)
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
@@ -74,8 +80,10 @@ def check_bundle(record: Recording, model: Model, folder: Path) -> None:
     """The record must be of this very bundle."""
     head, info = record.head, model.info
     if head.digest != info.digest:
-        raise InputError(f"{record.path} was recorded with the bundle of digest {head.digest[:16]}, {folder} is "
-                         f"{info.digest[:16]}; give the bundle that it was recorded with")
+        raise InputError(
+            f"{record.path} was recorded with the bundle of digest {head.digest[:16]}, {folder} is "
+            f"{info.digest[:16]}; give the bundle that it was recorded with"
+        )
     if not head.prompt or max(head.prompt) >= info.n_ids or len(head.prompt) >= info.context:
         raise InputError(f"{record.path} has a prompt that {folder} cannot read; record the generation again")
     try:
@@ -101,17 +109,23 @@ def judge_model(record: Recording, model: Model, progress: Progress) -> tuple[Di
     return None, decisions
 
 
-def judge_round(round: Round, record: Recording, text: Sequence[int], plain: Plain,
-                eos: Sequence[int]) -> Iterator[Difference]:
+def judge_round(
+    round: Round, record: Recording, text: Sequence[int], plain: Plain, eos: Sequence[int]
+) -> Iterator[Difference]:
     """Differences of one round, slot by slot."""
     if round.at != len(text):
-        yield told(round, 0, f"the round begins behind {round.at} tokens, {len(text)} were committed before it")
+        yield told(
+            round, 0, f"the round begins behind {round.at} tokens, {len(text)} were committed before it"
+        )
         return
     before = list(text)
     for i, slot in enumerate(round.slots):
         p = law(record.head, plain.after(before), before, eos)
-        wrong = judge_shape(round, i, p.size) or judge_numbers(record.head, slot, p, len(before)) or judge_rule(
-            record.head, slot, p, len(before))
+        wrong = (
+            judge_shape(round, i, p.size)
+            or judge_numbers(record.head, slot, p, len(before))
+            or judge_rule(record.head, slot, p, len(before))
+        )
         if wrong:
             yield told(round, i, wrong)
             return
@@ -172,10 +186,16 @@ def judge_q(slot: Slot, n_ids: int) -> str | None:
         return f"q of the drafted id is {shown(slot.q)}"
     row = slot.q_row
     if row is None:
-        return None if slot.q == 1 or slot.draw is None else "q of a rejected id is below 1 and its row is missing"
+        return (
+            None
+            if slot.q == 1 or slot.draw is None
+            else "q of a rejected id is below 1 and its row is missing"
+        )
     if row.size != n_ids or not (row >= 0).all() or not close(row.sum(), 1.0):
         return f"the row of q has {row.size} entries with the sum {row.sum():.17g}"
-    return None if row[slot.drafted] == slot.q else f"q is {slot.q:.17g}, its row says {row[slot.drafted]:.17g}"
+    return (
+        None if row[slot.drafted] == slot.q else f"q is {slot.q:.17g}, its row says {row[slot.drafted]:.17g}"
+    )
 
 
 def judge_rule(head: Head, slot: Slot, p: Row, position: int) -> str | None:
@@ -236,8 +256,9 @@ def judge_draw(slot: Slot, p: Row) -> str | None:
     return f"the number {slot.draw:.6g} draws id {token}, id {slot.emitted} was emitted"
 
 
-def judge_commit(round: Round, record: Recording, text: Sequence[int], eos: Sequence[int],
-                 context: int) -> Difference | None:
+def judge_commit(
+    round: Round, record: Recording, text: Sequence[int], eos: Sequence[int], context: int
+) -> Difference | None:
     """What was committed is what was emitted, up to an end token, the limit or (at the very end) a stop string."""
     request, emitted = record.head.request, [slot.emitted for slot in round.slots]
     room = min(context - len(text), int(request["max_new_tokens"]) - (len(text) - len(record.head.prompt)))
@@ -270,8 +291,18 @@ def told(round: Round, i: int, what: str) -> Difference:
     """A difference with the numbers of its slot."""
     empty = Slot(None, 0, False, None, None, 0.0, None, None, None)
     slot = round.slots[i] if i < len(round.slots) else empty
-    return Difference(round.number, i, round.at + i, slot.drafted, slot.emitted, what, slot.p, slot.q, slot.u,
-                      slot.p_emitted)
+    return Difference(
+        round.number,
+        i,
+        round.at + i,
+        slot.drafted,
+        slot.emitted,
+        what,
+        slot.p,
+        slot.q,
+        slot.u,
+        slot.p_emitted,
+    )
 
 
 def answer(record: Recording, difference: Difference | None, decisions: int, info: Info) -> dict[str, Any]:
@@ -279,13 +310,24 @@ def answer(record: Recording, difference: Difference | None, decisions: int, inf
     verdict = "failed" if difference else "passed" if record.finish is not None else "cut-off"
     notes = []
     if record.finish is None:
-        notes.append(f"{record.path} is cut off behind {len(record.rounds)} whole rounds; the rest was not judged")
+        notes.append(
+            f"{record.path} is cut off behind {len(record.rounds)} whole rounds; the rest was not judged"
+        )
     if record.head.fingerprint != info.fingerprint:
         notes.append(f"it was recorded on another device, {record.head.device}")
     if info.certificate.kind == "bounded":
-        notes.append("the bundle is approximate here: rows of a round are not those of plain decoding, bit for bit")
+        notes.append(
+            "the bundle is approximate here: rows of a round are not those of plain decoding, bit for bit"
+        )
     return {
-        "verdict": verdict, "rounds": len(record.rounds), "decisions": decisions, "finish": record.finish,
-        "difference": asdict(difference) if difference else None, "notes": notes, "digest": record.head.digest,
-        "seed": record.head.seed, "rule": record.head.request["rule"], "device": info.device,
+        "verdict": verdict,
+        "rounds": len(record.rounds),
+        "decisions": decisions,
+        "finish": record.finish,
+        "difference": asdict(difference) if difference else None,
+        "notes": notes,
+        "digest": record.head.digest,
+        "seed": record.head.seed,
+        "rule": record.head.request["rule"],
+        "device": info.device,
     }

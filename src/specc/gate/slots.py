@@ -2,6 +2,7 @@
 
 A picture of what the certificate says in numbers, measured apart from it, through the runtime's own calls.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from specc.runtime import Certificate, Model, Session
 
-FAR = 512                                      # cache entries before the farthest window, where the context has them
+FAR = 512  # cache entries before the farthest window, where the context has them
 Rows = npt.NDArray[np.float32]
 
 
@@ -24,7 +25,7 @@ class Width:
     width: int
     compared: tuple[int, ...]
     different: tuple[int, ...]
-    largest: float                             # logit difference
+    largest: float  # logit difference
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Map:
     """All widths of an engine."""
 
     law_width: int
-    pasts: tuple[int, ...]                     # cache entries before each window
+    pasts: tuple[int, ...]  # cache entries before each window
     rows: tuple[Width, ...]
 
     def as_dict(self) -> dict[str, Any]:

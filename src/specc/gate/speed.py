@@ -5,6 +5,7 @@ generations' milliseconds a proposal), acceptance from runs over calibration pro
 costs the call that holds n + 1 rows and the drafter's time; plain decoding costs one call at the law's width for each
 token. The whole bundle has `no-gain` only if no K gains in any class and temperature.
 """
+
 from __future__ import annotations
 
 import math
@@ -34,11 +35,11 @@ class Row:
     prompt_class: str
     temperature: float
     k: int
-    speed_up: float                            # predicted, against plain
-    acceptance: float                          # accepted / proposed, 0 where nothing was proposed
+    speed_up: float  # predicted, against plain
+    acceptance: float  # accepted / proposed, 0 where nothing was proposed
     tokens_per_call: float
-    proposing: float                           # share of rounds that propose
-    by_position: tuple[float, ...]             # chance that slot i is accepted, given that it was reached
+    proposing: float  # share of rounds that propose
+    by_position: tuple[float, ...]  # chance that slot i is accepted, given that it was reached
 
     def as_dict(self) -> dict[str, Any]:
         """For reports."""
@@ -52,15 +53,15 @@ class Count:
     prompt_class: str
     temperature: float
     k: int
-    calls: dict[int, int]                      # rounds by the width of their call
+    calls: dict[int, int]  # rounds by the width of their call
     tokens: int
     proposed: int
     accepted: int
-    proposing: int                             # rounds that proposed
-    reached: tuple[int, ...]                   # [k] rounds in which slot i was judged
-    passed: tuple[int, ...]                    # [k] rounds in which it was accepted
-    draft_ms: tuple[float, ...]                # milliseconds a proposal, one number a generation that had any
-    draft_call_ms: tuple[float, ...] = ()      # milliseconds a call of the draft's engine, likewise
+    proposing: int  # rounds that proposed
+    reached: tuple[int, ...]  # [k] rounds in which slot i was judged
+    passed: tuple[int, ...]  # [k] rounds in which it was accepted
+    draft_ms: tuple[float, ...]  # milliseconds a proposal, one number a generation that had any
+    draft_call_ms: tuple[float, ...] = ()  # milliseconds a call of the draft's engine, likewise
 
 
 @dataclass(frozen=True)
@@ -68,24 +69,39 @@ class Speed:
     """The verdict: best K overall, its rows and what is best for each class and temperature."""
 
     k: int
-    best: float                                # largest predicted speed-up of all rows
-    draft_ms: float                            # a proposal of the best K, median
+    best: float  # largest predicted speed-up of all rows
+    draft_ms: float  # a proposal of the best K, median
     rows: tuple[Row, ...]
     check: Check
-    draft_call_ms: float = 0.0                 # a call of the draft's engine, median; 0 without one
+    draft_call_ms: float = 0.0  # a call of the draft's engine, median; 0 without one
 
     def as_dict(self) -> dict[str, Any]:
         """For reports: all rows, and the K that is best for each class and temperature."""
         chosen = [row.as_dict() for row in best_rows(self.rows)]
-        best = [{name: row[name] for name in ("prompt_class", "temperature", "k", "speed_up")}
-                | {"no_gain": row["speed_up"] < LEAST_GAIN} for row in chosen]
-        return {"k": self.k, "draft_ms": self.draft_ms, "limit": LEAST_GAIN, "best": best,
-                "rows": [row.as_dict() for row in self.rows]}
+        best = [
+            {name: row[name] for name in ("prompt_class", "temperature", "k", "speed_up")}
+            | {"no_gain": row["speed_up"] < LEAST_GAIN}
+            for row in chosen
+        ]
+        return {
+            "k": self.k,
+            "draft_ms": self.draft_ms,
+            "limit": LEAST_GAIN,
+            "best": best,
+            "rows": [row.as_dict() for row in self.rows],
+        }
 
 
-def judge(model: Model, certificate: Certificate, classes: dict[str, Work], progress: Progress | None = None) -> Speed:
+def judge(
+    model: Model, certificate: Certificate, classes: dict[str, Work], progress: Progress | None = None
+) -> Speed:
     """Measures acceptance at each K whose width differs and predicts speed from median costs."""
-    cells = [(name, t, k) for k in useful_k(certificate, model.info.k_max) for name in classes for t in TEMPERATURES]
+    cells = [
+        (name, t, k)
+        for k in useful_k(certificate, model.info.k_max)
+        for name in classes
+        for t in TEMPERATURES
+    ]
     counts = []
     with model.session() as session:
         for i, (name, temperature, k) in enumerate(cells):
@@ -116,15 +132,24 @@ def verify_width(certificate: Certificate, k: int) -> int:
     return found[0] if found else 0
 
 
-def measure(session: Session, certificate: Certificate, name: str, work: Work, temperature: float, k: int) -> Count:
+def measure(
+    session: Session, certificate: Certificate, name: str, work: Work, temperature: float, k: int
+) -> Count:
     """Generates and counts; the same counts on every run of the same engine, but for the drafter's time."""
     calls, reached, passed = Counter[int](), [0] * k, [0] * k
     tokens = proposed = accepted = proposing = 0
     drafted: list[float] = []
     called: list[float] = []
     for i, prompt in enumerate(work.prompts):
-        events = session.generate(prompt, temperature=temperature, rule="coupled", k=k, seed=work.seed + i,
-                                  max_new_tokens=work.new_tokens, ignore_eos=True)
+        events = session.generate(
+            prompt,
+            temperature=temperature,
+            rule="coupled",
+            k=k,
+            seed=work.seed + i,
+            max_new_tokens=work.new_tokens,
+            ignore_eos=True,
+        )
         before = proposing
         for event in (event for event in events if not event.prefill and event.tokens):
             calls[verify_width(certificate, event.proposed) if event.proposed else certificate.law_width] += 1
@@ -137,8 +162,20 @@ def measure(session: Session, certificate: Certificate, name: str, work: Work, t
             drafted.append(1e3 * session.stats["draft_seconds"] / (proposing - before))
         if session.stats["draft_calls"]:
             called.append(1e3 * session.stats["draft_seconds"] / session.stats["draft_calls"])
-    return Count(name, temperature, k, dict(calls), tokens, proposed, accepted, proposing, tuple(reached),
-                 tuple(passed), tuple(drafted), tuple(called))
+    return Count(
+        name,
+        temperature,
+        k,
+        dict(calls),
+        tokens,
+        proposed,
+        accepted,
+        proposing,
+        tuple(reached),
+        tuple(passed),
+        tuple(drafted),
+        tuple(called),
+    )
 
 
 def draft_median(counts: Sequence[Count], k: int) -> float:
@@ -153,9 +190,16 @@ def predict(count: Count, certificate: Certificate, draft_ms: float) -> Row:
     spent = sum(cost[width] * n for width, n in count.calls.items()) + draft_ms * count.proposing
     plain = count.tokens * cost[certificate.law_width]
     by_position = tuple(p / r if r else 0.0 for p, r in zip(count.passed, count.reached, strict=True))
-    return Row(count.prompt_class, count.temperature, count.k, plain / max(spent, 1e-12),
-               count.accepted / max(count.proposed, 1), count.tokens / max(rounds, 1),
-               count.proposing / max(rounds, 1), by_position)
+    return Row(
+        count.prompt_class,
+        count.temperature,
+        count.k,
+        plain / max(spent, 1e-12),
+        count.accepted / max(count.proposed, 1),
+        count.tokens / max(rounds, 1),
+        count.proposing / max(rounds, 1),
+        by_position,
+    )
 
 
 def best_rows(rows: Sequence[Row]) -> list[Row]:
@@ -173,6 +217,7 @@ def best_k(rows: Sequence[Row]) -> int:
 
     K is a ceiling: the controller proposes fewer tokens where fewer pay.
     """
+
     def mean(k: int) -> float:
         gains = [math.log(max(row.speed_up, 1e-9)) for row in rows if row.k == k]
         return math.exp(sum(gains) / len(gains))
@@ -187,18 +232,22 @@ def break_even(certificate: Certificate, k: int, draft_ms: float) -> float:
     return (cost[verify_width(certificate, k)] + draft_ms) / max(cost[certificate.law_width], 1e-12)
 
 
-def classes_of(folder: Path, tokens: Sequence[int], context: int, seed: int, prompts: int = 2) -> dict[str, Work]:
+def classes_of(
+    folder: Path, tokens: Sequence[int], context: int, seed: int, prompts: int = 2
+) -> dict[str, Work]:
     """Prompts of each class to tune on, as the bundle's tokenizer and template make them; calibration text where the
     device has no tokenizer package or the context is too short for them."""
     new_tokens = max(1, min(48, context // 4))
     try:
-        from specc.bundle import read
         from specc.calib.prompts import load
-        from specc.template import Prompter
+        from specc.contracts.bundle import read
+        from specc.generate.template import Prompter
 
         prompter = Prompter.of(read(folder))
-        made = {name: tuple(tuple(prompter.user(text)) for text in texts[:prompts])
-                for name, texts in load("tuning").items()}
+        made = {
+            name: tuple(tuple(prompter.user(text)) for text in texts[:prompts])
+            for name, texts in load("tuning").items()
+        }
     except (ImportError, SpeccError, OSError):
         return prompt_classes(tokens, context, seed)
     if any(len(prompt) + new_tokens >= context for group in made.values() for prompt in group):

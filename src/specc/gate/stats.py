@@ -1,4 +1,5 @@
 """Chi-square goodness of fit and its power, without a statistics package (a device has none)."""
+
 from __future__ import annotations
 
 import math
@@ -6,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-SMALLEST_EXPECTED = 5.0                        # cells with less are pooled
+SMALLEST_EXPECTED = 5.0  # cells with less are pooled
 
 
 def chi_square_sf(x: float, df: int) -> float:

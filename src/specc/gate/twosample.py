@@ -4,6 +4,7 @@ At fixed contexts it draws the first two tokens many times, plain and with the b
 and compares the counts of the first token and of the pair. Bits are compared by the certificate and by equality; this
 is the check that sampled text of the whole is right, with the power that the time allows.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -19,9 +20,9 @@ from specc.gate.stats import smallest_tv, two_sample
 from specc.runtime import Certificate, Model, Session
 
 FAMILY_ERROR = 1e-5
-OPTIONS: dict[str, Any] = {"rule": "rejection", "temperature": 2.0, "top_k": 4}   # flat: much is rejected
-TRIALS = 300                                   # of each kind in each context, where the prompt stays in the cache
-SLOW_TRIALS = 40                               # where every trial reads the prompt again
+OPTIONS: dict[str, Any] = {"rule": "rejection", "temperature": 2.0, "top_k": 4}  # flat: much is rejected
+TRIALS = 300  # of each kind in each context, where the prompt stays in the cache
+SLOW_TRIALS = 40  # where every trial reads the prompt again
 BATCH = 20
 Progress = Callable[[int, int], Any]
 
@@ -30,12 +31,13 @@ Progress = Callable[[int, int], Any]
 class Drawn:
     """Trials of one kind in one context."""
 
-    tokens: npt.NDArray[np.int32]              # [trials, 2] the first two tokens
-    proposing: int                             # rounds that proposed
+    tokens: npt.NDArray[np.int32]  # [trials, 2] the first two tokens
+    proposing: int  # rounds that proposed
 
 
-def judge(model: Model, certificate: Certificate, prompts: Sequence[Sequence[int]], seed: int,
-          progress: Progress) -> tuple[list[Check], dict[str, Any]]:
+def judge(
+    model: Model, certificate: Certificate, prompts: Sequence[Sequence[int]], seed: int, progress: Progress
+) -> tuple[list[Check], dict[str, Any]]:
     """Two checks for each prompt, and what they can see."""
     trials = TRIALS if keeps_prompt(certificate) else SLOW_TRIALS
     limit, checks, total = FAMILY_ERROR / (2 * len(prompts)), list[Check](), 2 * trials * len(prompts)
@@ -43,7 +45,9 @@ def judge(model: Model, certificate: Certificate, prompts: Sequence[Sequence[int
         for i, prompt in enumerate(prompts):
             plain = draw(session, prompt, trials, seed, False, partial(told, progress, 2 * trials * i, total))
             other = (seed + (1 << 40)) % 2**64
-            spec = draw(session, prompt, trials, other, True, partial(told, progress, 2 * trials * i + trials, total))
+            spec = draw(
+                session, prompt, trials, other, True, partial(told, progress, 2 * trials * i + trials, total)
+            )
             found = compare(plain.tokens, spec.tokens)
             label = f"two-sample: context {i}, {spec.proposing} of {2 * trials} rounds proposing"
             checks += [Check(f"{label}, {name}", limit, p, p >= limit, seed) for name, p in found.items()]
@@ -63,8 +67,9 @@ def keeps_prompt(certificate: Certificate) -> bool:
     return certificate.kind == "bit-exact" and number[certificate.widths[-1]] == number[certificate.law_width]
 
 
-def draw(session: Session, prompt: Sequence[int], trials: int, seed: int, on: bool,
-         tick: Callable[[int], Any]) -> Drawn:
+def draw(
+    session: Session, prompt: Sequence[int], trials: int, seed: int, on: bool, tick: Callable[[int], Any]
+) -> Drawn:
     """Trial t has seed `seed` + t; in batches, so that there is something to tell."""
     parts = []
     for start in range(0, trials, BATCH):
@@ -92,4 +97,6 @@ def p_value(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> float:
     cells, where = np.unique(np.concatenate([a, b]), axis=0, return_inverse=True)
     where = where.reshape(-1)
     count = len(cells)
-    return two_sample(np.bincount(where[: len(a)], minlength=count), np.bincount(where[len(a) :], minlength=count))
+    return two_sample(
+        np.bincount(where[: len(a)], minlength=count), np.bincount(where[len(a) :], minlength=count)
+    )

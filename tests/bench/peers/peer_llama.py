@@ -24,7 +24,9 @@ class Engine:
     def made(self, **options: Any) -> Any:
         """A context over the same file, which is mapped once."""
         threads = {"n_threads": THREADS, "n_threads_batch": THREADS}
-        return llama_cpp.Llama(self.source, n_ctx=self.context, n_batch=512, verbose=False, **threads, **options)
+        return llama_cpp.Llama(
+            self.source, n_ctx=self.context, n_batch=512, verbose=False, **threads, **options
+        )
 
     @cached_property
     def verify(self) -> Any:

@@ -27,7 +27,9 @@ class Engine:
         self.source = Path(source)
         graph = self.source.parent / "openvino_model.xml"
         loaded = {} if graph.exists() else {"enable_save_ov_model": True}
-        self.pipeline = og.LLMPipeline(str(graph.parent if graph.exists() else source), "CPU", **OPTIONS, **loaded)
+        self.pipeline = og.LLMPipeline(
+            str(graph.parent if graph.exists() else source), "CPU", **OPTIONS, **loaded
+        )
         self.graph = graph
         self.version = f"openvino-genai {og.__version__}"
         self.system = f"openvino {ov.__version__}"
@@ -59,10 +61,14 @@ class Engine:
 
     def call(self, ids: list[int], past: int) -> None:
         n = len(ids)
-        self.request.infer({
-            "input_ids": np.array([ids], np.int64), "attention_mask": np.ones((1, past + n), np.int64),
-            "position_ids": np.arange(past, past + n, dtype=np.int64)[None], "beam_idx": np.zeros(1, np.int32),
-        })  # fmt: skip
+        self.request.infer(
+            {
+                "input_ids": np.array([ids], np.int64),
+                "attention_mask": np.ones((1, past + n), np.int64),
+                "position_ids": np.arange(past, past + n, dtype=np.int64)[None],
+                "beam_idx": np.zeros(1, np.int32),
+            }
+        )
 
     def generate(self, ids: list[int], new: int, spec: bool) -> dict[str, Any]:
         config = og.GenerationConfig(max_new_tokens=new, do_sample=False, apply_chat_template=False)
@@ -75,8 +81,15 @@ class Engine:
             times.append(time.perf_counter())
             return og.StreamingStatus.RUNNING
 
-        tokens = og.TokenizedInputs(ov.Tensor(np.array([ids], np.int64)), ov.Tensor(np.ones((1, len(ids)), np.int64)))
+        tokens = og.TokenizedInputs(
+            ov.Tensor(np.array([ids], np.int64)), ov.Tensor(np.ones((1, len(ids)), np.int64))
+        )
         out = (self.lookup if spec else self.pipeline).generate(tokens, config, seen).tokens[0]
         now = time.perf_counter()
         first = times[0] if times else now
-        return {"first_ms": 1e3 * (first - start), "seconds": now - first, "tokens": len(out) - 1, "ids": list(out)}
+        return {
+            "first_ms": 1e3 * (first - start),
+            "seconds": now - first,
+            "tokens": len(out) - 1,
+            "ids": list(out),
+        }

@@ -9,7 +9,7 @@ from typing import Any
 
 from serve import THREADS
 
-from specc import cache
+from specc.pipeline import cache
 from specc.runtime import Model, Ort, device, engine_library, kernels, library
 from specc.runtime._ffi import ffi
 
@@ -28,7 +28,9 @@ class Engine:
         info = self.model.info
         self.session, self.drafts = self.model.session(), info.enabled
         state = f"K = {info.certificate.k}" if info.enabled else f"speculation off: {', '.join(info.reasons)}"
-        self.system = f"kernels {kernels()}, {device()[0]}, {info.certificate.kind}, drafter {info.drafter}, {state}"
+        self.system = (
+            f"kernels {kernels()}, {device()[0]}, {info.certificate.kind}, drafter {info.drafter}, {state}"
+        )
 
     @cached_property
     def engine(self) -> Any:
@@ -60,7 +62,7 @@ class Engine:
                 raise RuntimeError(f"filling the cache failed at {at}")
 
     def generate(self, ids: list[int], new: int, spec: bool) -> dict[str, Any]:
-        other = [0 if ids[0] else 1]                   # what the cache holds of the last answer would help this one
+        other = [0 if ids[0] else 1]  # what the cache holds of the last answer would help this one
         self.session.run(other, text=False, temperature=0.0, max_new_tokens=1, ignore_eos=True)
         rounds = self.session.generate(ids, temperature=0.0, max_new_tokens=new, speculation=spec)
         return {**counted(rounds), "tokens_per_call": self.per_call()}
@@ -81,4 +83,9 @@ def counted(rounds: Any) -> dict[str, Any]:
             first, beside = time.perf_counter(), len(event.tokens)
         out.extend(event.tokens)
     now = time.perf_counter()
-    return {"first_ms": 1e3 * (first - start), "seconds": now - first, "tokens": len(out) - beside, "ids": out}
+    return {
+        "first_ms": 1e3 * (first - start),
+        "seconds": now - first,
+        "tokens": len(out) - beside,
+        "ids": out,
+    }

@@ -18,7 +18,9 @@ class Engine:
 
     def __init__(self, source: str, context: int) -> None:
         torch.set_num_threads(THREADS)
-        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
+        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32
+        ).eval()
         self.version = f"transformers {transformers.__version__}"
         self.system = f"torch {torch.__version__}"
         self.cache: Any = None
@@ -40,14 +42,22 @@ class Engine:
         clock, prompt = Clock(), torch.tensor([ids])
         options = {"prompt_lookup_num_tokens": 4, "max_matching_ngram_size": 4} if spec else {}
         out = self.model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=new, do_sample=False, streamer=clock,
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=new,
+            do_sample=False,
+            streamer=clock,
             **options,
-        )[0, len(ids):].tolist()  # fmt: skip
+        )[0, len(ids) :].tolist()
         now = time.perf_counter()
         first = clock.times[0]
         beside = clock.counts[0]
-        return {"first_ms": 1e3 * (first - clock.start), "seconds": now - first, "tokens": len(out) - beside,
-                "ids": out}  # fmt: skip
+        return {
+            "first_ms": 1e3 * (first - clock.start),
+            "seconds": now - first,
+            "tokens": len(out) - beside,
+            "ids": out,
+        }
 
 
 class Clock:

@@ -82,8 +82,13 @@ def answer(peer: Peer, command: dict[str, Any], state: dict[str, Any]) -> dict[s
         return {"ms": 1e3 * burst(peer, command["rows"], command["past"])}
     if "prompt" in command:
         return peer.generate(command["prompt"], command["new"], command["spec"])
-    return {"version": peer.version, "system": peer.system, "drafts": peer.drafts, "peak_mb": peak_mb(),
-            "start_s": state["started"]}  # fmt: skip
+    return {
+        "version": peer.version,
+        "system": peer.system,
+        "drafts": peer.drafts,
+        "peak_mb": peak_mb(),
+        "start_s": state["started"],
+    }
 
 
 def peak_mb() -> float:
@@ -96,13 +101,16 @@ def main() -> None:
     """Serve one peer until the input ends."""
     name, source, context = sys.argv[1:4]
     os.environ["OMP_NUM_THREADS"] = str(THREADS)
-    answers = os.fdopen(os.dup(1), "w")                # what a peer itself prints goes to standard error
+    answers = os.fdopen(os.dup(1), "w")  # what a peer itself prints goes to standard error
     os.dup2(2, 1)
     start = time.perf_counter()
     try:
         peer: Peer = import_module(PEERS[name]).Engine(source, int(context))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        print(json.dumps({"missing": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}), file=answers)
+        print(
+            json.dumps({"missing": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}),
+            file=answers,
+        )
         raise SystemExit(3) from None
     print(json.dumps({"ready": name}), file=answers, flush=True)
     state = {"started": time.perf_counter() - start, "filled": -1}

@@ -7,6 +7,7 @@ names: the per-tensor scale of DynamicQuantizeLinear and the same scale spelled 
 finding. Operators are keyed by domain and name; one that is not known to keep rows apart is a finding. It needs the
 `onnx` package, so it runs where bundles are built and is kept in them.
 """
+
 from specc.gate.lint.engines import ENGINES
 from specc.gate.lint.findings import Finding
 from specc.gate.lint.verdict import lint_report

@@ -1,4 +1,5 @@
 """Graphs within a node: branches of If, bodies of Loop and Scan. Values of the outer graph are seen inside."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -49,7 +50,9 @@ def loop(node: Any, facts: Facts, walk: Walk) -> list[Finding]:
     for _ in range(2):
         found += walk(body, facts)
         for name, after in zip(carried, results, strict=False):
-            facts.shapes[name] = facts.shapes.get(name) if facts.shapes.get(name) == facts.shapes.get(after) else None
+            facts.shapes[name] = (
+                facts.shapes.get(name) if facts.shapes.get(name) == facts.shapes.get(after) else None
+            )
             inherit(name, [after], facts)
     learn_loop(node, results, len(carried), facts)
     return found
@@ -80,7 +83,9 @@ def scan(node: Any, facts: Facts, walk: Walk) -> list[Finding]:
         inherit(name, [outer], facts)
     found = list(walk(body, facts))
     if states and any(d.rows or d.context for d in steps):
-        found.append(finding(node, "a scan over the rows of the call carries a state from one to the next", MIX_FIX))
+        found.append(
+            finding(node, "a scan over the rows of the call carries a state from one to the next", MIX_FIX)
+        )
     step = max(steps, key=lambda d: d.rows, default=Dim(1, ("iterations",)))
     for n, (name, value) in enumerate(zip(node.output, body.output, strict=False)):
         shape = facts.shapes.get(value.name)

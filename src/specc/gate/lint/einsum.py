@@ -1,4 +1,5 @@
 """Einsum: shapes of its output and the axes that it sums over, from the equation."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -17,8 +18,11 @@ def parts(node: Any, ins: list[Shape | None]) -> tuple[list[str], str] | None:
     if not arrow:
         letters = sorted({c for c in left if c.isalpha()})
         right = "".join(c for c in letters if left.count(c) == 1)
-    whole = "." not in text and len(terms) == len(ins) and all(
-        shape is not None and len(term) == len(shape) for term, shape in zip(terms, ins, strict=True))
+    whole = (
+        "." not in text
+        and len(terms) == len(ins)
+        and all(shape is not None and len(term) == len(shape) for term, shape in zip(terms, ins, strict=True))
+    )
     return (terms, right) if whole else None
 
 

@@ -1,4 +1,5 @@
 """What an engine would run otherwise than the graph says: types without kernels, operators that it does not have."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,17 +11,57 @@ from specc.gate.lint.specc_ops import DOMAIN
 
 ENGINES = ("auto", "ort", "cuda", "tensorrt")
 KNOWN_DOMAINS = {
-    "ort": ("", "ai.onnx", MICROSOFT, DOMAIN), "cuda": ("", "ai.onnx", MICROSOFT), "tensorrt": ("", "ai.onnx"),
+    "ort": ("", "ai.onnx", MICROSOFT, DOMAIN),
+    "cuda": ("", "ai.onnx", MICROSOFT),
+    "tensorrt": ("", "ai.onnx"),
 }
 NOT_IN_TENSORRT = (
-    "Bernoulli", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "CenterCropPad", "Col2Im",
-    "ConvInteger", "DFT", "Det", "DynamicQuantizeLinear", "MatMulInteger", "MaxUnpool", "Multinomial", "Optional",
-    "QLinearConv", "QLinearMatMul", "SequenceAt", "SequenceMap", "STFT", "StringNormalizer",
-    "TfIdfVectorizer", "Unique",
+    "Bernoulli",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "CenterCropPad",
+    "Col2Im",
+    "ConvInteger",
+    "DFT",
+    "Det",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "MaxUnpool",
+    "Multinomial",
+    "Optional",
+    "QLinearConv",
+    "QLinearMatMul",
+    "SequenceAt",
+    "SequenceMap",
+    "STFT",
+    "StringNormalizer",
+    "TfIdfVectorizer",
+    "Unique",
 )
-CARRIED = ("Cast", "CastLike", "Reshape", "Transpose", "Gather", "Concat", "Slice", "Split", "Squeeze", "Unsqueeze",
-           "Expand", "Identity", "Constant", "Shape", "Size", "DequantizeLinear", "QuantizeLinear", "TensorScatter",
-           "Pad")
+CARRIED = (
+    "Cast",
+    "CastLike",
+    "Reshape",
+    "Transpose",
+    "Gather",
+    "Concat",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Unsqueeze",
+    "Expand",
+    "Identity",
+    "Constant",
+    "Shape",
+    "Size",
+    "DequantizeLinear",
+    "QuantizeLinear",
+    "TensorScatter",
+    "Pad",
+)
 
 
 def judge_engine(model: Any, engine: str) -> Iterator[Finding]:

@@ -1,4 +1,5 @@
 """What is known of a graph's values: shapes of inputs and weights first, then node by node; small integer tensors."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -8,8 +9,8 @@ import numpy as np
 from specc.gate.lint.rules import RULES
 from specc.gate.lint.shapes import BATCH, ROWS, Dim, Facts, Shape, attribute, key, product, total
 
-SMALL = 64                                     # integers of a tensor whose values are followed
-MASK_INPUTS = ("mask", "bias")                 # in names of inputs: the caller gives it, [..., rows, context]
+SMALL = 64  # integers of a tensor whose values are followed
+MASK_INPUTS = ("mask", "bias")  # in names of inputs: the caller gives it, [..., rows, context]
 
 
 def facts_of(graph: Any, opset: int = 20) -> Facts:
@@ -22,7 +23,9 @@ def facts_of(graph: Any, opset: int = 20) -> Facts:
     facts.fixed = ROWS not in names.values() and any(ROWS in axes.values() for axes in static.values())
     facts.shapes |= {name: _declared(value, names, static) for name, value in inputs.items()}
     facts.declared |= {v.name: _declared(v, names, {}) for v in [*graph.value_info, *graph.output]}
-    facts.data |= {name for name, value in inputs.items() if "_ids" in name or not _whole(value)} or set(inputs)
+    facts.data |= {name for name, value in inputs.items() if "_ids" in name or not _whole(value)} or set(
+        inputs
+    )
     facts.chosen |= {name for name in inputs if name == "logit_rows"}
     facts.masks |= {n for n in inputs if any(w in n for w in MASK_INPUTS) and len(facts.shapes[n] or ()) > 2}
     return facts

@@ -1,4 +1,5 @@
 """What the lint reports: a node, why its rows may not be verified together, and what to do."""
+
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass

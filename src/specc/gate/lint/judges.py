@@ -1,4 +1,5 @@
 """Which values each operator mixes: a judge yields findings for one node from the shapes of its inputs."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -17,7 +18,9 @@ def mixes(shape: Shape, axes: list[int]) -> bool:
     """Whether a sum over these axes joins rows or sequences: over them, or over a context without a row axis beside."""
     rest = [d for i, d in enumerate(shape) if i not in axes]
     over = [shape[i] for i in axes]
-    return any(d.rows or d.batch for d in over) or (any(d.context for d in over) and not any(d.rows for d in rest))
+    return any(d.rows or d.batch for d in over) or (
+        any(d.context for d in over) and not any(d.rows for d in rest)
+    )
 
 
 def aligned(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
@@ -50,6 +53,7 @@ def softmax_axes(node: Any, facts: Facts, rank: int) -> list[int]:
 
 def reduces(axes: Callable[[Any, Facts, int], list[int] | None], why: str, fix: str = MIX_FIX) -> Any:
     """A judge for ops that mix values along the axes that `axes` names."""
+
     def judge_axes(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
         shape = ins[0]
         if shape is None:
@@ -150,7 +154,9 @@ def quantized_contraction(node: Any, ins: list[Shape | None], facts: Facts) -> I
 def dynamic_scale(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
     """One scale for all rows of the call."""
     if ins[0] is None or mixes(ins[0], list(range(len(ins[0])))):
-        yield finding(node, "one activation scale is computed from all rows of the call (per tensor)", SCALE_FIX)
+        yield finding(
+            node, "one activation scale is computed from all rows of the call (per tensor)", SCALE_FIX
+        )
 
 
 def random_op(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
@@ -160,7 +166,9 @@ def random_op(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Find
 def dropout(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
     """Only with training mode on."""
     if len(node.input) > 2 and node.input[2] and facts.ints.get(node.input[2], (Dim(1),)) != (Dim(0),):
-        yield finding(node, "dropout may be in training mode and draws random numbers", "export in inference mode")
+        yield finding(
+            node, "dropout may be in training mode and draws random numbers", "export in inference mode"
+        )
 
 
 def batch_norm(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
@@ -171,10 +179,13 @@ def batch_norm(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Fin
 
 def causal(name: str, mask: int) -> Any:
     """A judge for fused attention that is causal by an attribute, or by a mask (input number `mask`) from positions."""
+
     def judge_causal(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
         masked = len(node.input) > mask and node.input[mask] in facts.masks
         if not attribute(node, name, 0) and not masked:
-            yield finding(node, f"attention is not causal ({name} is 0)", f"export with {name} = 1, or {CAUSAL_FIX}")
+            yield finding(
+                node, f"attention is not causal ({name} is 0)", f"export with {name} = 1, or {CAUSAL_FIX}"
+            )
 
     return judge_causal
 
@@ -195,33 +206,68 @@ def in_microsoft(*names: str) -> list[str]:
     return [f"{MICROSOFT}::{name}" for name in names]
 
 
-RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
-REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-              "ReduceLogSumExp", "ReduceSumSquare")
+RANDOM = (
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+)
+REDUCTIONS = (
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceMean",
+    "ReduceSum",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+)
 JUDGES: dict[str, Any] = {
-    **dict.fromkeys(ELEMENTWISE, aligned), **movement.JUDGES,
-    **dict.fromkeys(["QuantizeLinear", "DequantizeLinear",
-                     *in_microsoft("QuantizeLinear", "DequantizeLinear", "RotaryEmbedding")], aligned),
+    **dict.fromkeys(ELEMENTWISE, aligned),
+    **movement.JUDGES,
+    **dict.fromkeys(
+        [
+            "QuantizeLinear",
+            "DequantizeLinear",
+            *in_microsoft("QuantizeLinear", "DequantizeLinear", "RotaryEmbedding"),
+        ],
+        aligned,
+    ),
     **dict.fromkeys(REDUCTIONS, reduces(axes_of, "a reduction")),
     **dict.fromkeys(["ArgMax", "ArgMin"], reduces(one_axis(0), "an arg-reduction")),
     **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], softmax),
-    "TopK": reduces(one_axis(-1), "a choice of the largest"), "LpNormalization": reduces(one_axis(-1), "a norm"),
+    "TopK": reduces(one_axis(-1), "a choice of the largest"),
+    "LpNormalization": reduces(one_axis(-1), "a norm"),
     "CumSum": reduces(cumulative, "a running sum"),
-    **dict.fromkeys(["LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"],
-                    reduces(from_axis, "a normalisation")),
-    **dict.fromkeys(in_microsoft("SkipSimplifiedLayerNormalization", "SkipLayerNormalization"),
-                    reduces(last_axis, "a normalisation")),
-    **dict.fromkeys(in_microsoft("MatMulNBits", "MatMulBnb4", "MoE", "QMoE"), reduces(last_axis, "a product")),
+    **dict.fromkeys(
+        ["LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"],
+        reduces(from_axis, "a normalisation"),
+    ),
+    **dict.fromkeys(
+        in_microsoft("SkipSimplifiedLayerNormalization", "SkipLayerNormalization"),
+        reduces(last_axis, "a normalisation"),
+    ),
+    **dict.fromkeys(
+        in_microsoft("MatMulNBits", "MatMulBnb4", "MoE", "QMoE"), reduces(last_axis, "a product")
+    ),
     "InstanceNormalization": reduces(all_but_channel, "a normalisation"),
-    "GroupNormalization": reduces(grouped_channels, "a normalisation"), "LRN": reduces(one_axis(1), "a normalisation"),
+    "GroupNormalization": reduces(grouped_channels, "a normalisation"),
+    "LRN": reduces(one_axis(1), "a normalisation"),
     "MeanVarianceNormalization": reduces(given_axes, "a normalisation"),
     **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool"], reduces(all_but_channel, "a pool")),
-    "Det": reduces(every_axis, "a determinant"), "Einsum": judge_einsum,
+    "Det": reduces(every_axis, "a determinant"),
+    "Einsum": judge_einsum,
     **dict.fromkeys(["MatMul", "MatMulInteger", *in_microsoft("MatMulIntegerToFloat")], contraction),
     **dict.fromkeys(["Gemm", *in_microsoft("FusedMatMul")], transposed),
     **dict.fromkeys(in_microsoft("DynamicQuantizeMatMul"), quantized_contraction),
     **dict.fromkeys(["DynamicQuantizeLinear", *in_microsoft("DynamicQuantizeLSTM")], dynamic_scale),
-    **dict.fromkeys(RANDOM, random_op), "Dropout": dropout, "BatchNormalization": batch_norm,
+    **dict.fromkeys(RANDOM, random_op),
+    "Dropout": dropout,
+    "BatchNormalization": batch_norm,
     **dict.fromkeys(in_microsoft("MultiHeadAttention", "Attention"), causal("unidirectional", 5)),
     "Attention": causal("is_causal", 3),
     **dict.fromkeys(["Conv", "ConvInteger"], convolution),

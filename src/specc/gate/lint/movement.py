@@ -2,6 +2,7 @@
 
 Rows keep their symbol while row i stays at place i of its axis: a prefix does, a shift, a pick or a scramble does not.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +33,10 @@ def reshape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | No
     if shape is None or target is None:
         return [None]
     source, shape = shape, tuple(Dim(d.coef) for d in shape) if facts.fixed else shape
-    dims = [shape[i] if d == Dim(0) and i < len(shape) and not attribute(node, "allowzero", 0) else d
-            for i, d in enumerate(target)]
+    dims = [
+        shape[i] if d == Dim(0) and i < len(shape) and not attribute(node, "allowzero", 0) else d
+        for i, d in enumerate(target)
+    ]
     if Dim(-1) in dims:
         rest = quotient(product(shape), product([d for d in dims if d != Dim(-1)]))
         if rest is None:
@@ -71,8 +74,11 @@ def labelled(source: Shape, target: Shape) -> Shape:
     dims = list(target)
     for i, d in enumerate(source):
         low = inner(source, i).coef
-        places = [j for j, t in enumerate(target)
-                  if max(low, inner(target, j).coef) < min(low * d.coef, inner(target, j).coef * t.coef)]
+        places = [
+            j
+            for j, t in enumerate(target)
+            if max(low, inner(target, j).coef) < min(low * d.coef, inner(target, j).coef * t.coef)
+        ]
         for sym in set(d.syms):
             for j in places[:1] if sym == BATCH else places:
                 dims[j] = Dim(dims[j].coef, tuple(sorted((*dims[j].syms, sym))))
@@ -81,8 +87,9 @@ def labelled(source: Shape, target: Shape) -> Shape:
 
 def keeps_rows(source: Shape, target: Shape) -> bool:
     """Whether each axis of rows lies as one block within one axis of the target."""
-    return all(any(holds(source, i, target, j) for j in range(len(target)))
-               for i, d in enumerate(source) if d.rows)
+    return all(
+        any(holds(source, i, target, j) for j in range(len(target))) for i, d in enumerate(source) if d.rows
+    )
 
 
 def holds(source: Shape, i: int, target: Shape, j: int) -> bool:
@@ -183,7 +190,13 @@ def split(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None
         return [None] * len(node.output)
     axis, parts = attribute(node, "axis", 0) % len(shape), len(node.output)
     given = attribute(node, "split", None)
-    sizes = tuple(Dim(v) for v in given) if given else facts.ints.get(node.input[1]) if len(node.input) > 1 else None
+    sizes = (
+        tuple(Dim(v) for v in given)
+        if given
+        else facts.ints.get(node.input[1])
+        if len(node.input) > 1
+        else None
+    )
     even = Dim(shape[axis].coef // parts, shape[axis].syms)
     whole = [sizes[i] if sizes and i < len(sizes) else even for i in range(parts)]
     if shape[axis].rows:
@@ -195,8 +208,12 @@ def tile(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]
     shape, counts = ins[0], facts.ints.get(node.input[1])
     if shape is None or counts is None:
         return [None]
-    return [tuple(d if n == Dim() else Dim(d.coef * n.coef, (moved(node),)) if d.rows else product([d, n])
-                  for d, n in zip(shape, counts, strict=False))]
+    return [
+        tuple(
+            d if n == Dim() else Dim(d.coef * n.coef, (moved(node),)) if d.rows else product([d, n])
+            for d, n in zip(shape, counts, strict=False)
+        )
+    ]
 
 
 def pad(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
@@ -240,15 +257,28 @@ def one_place(shapes: Sequence[Shape | None]) -> bool:
     known = [shape for shape in shapes if shape is not None]
     rank = max((len(shape) for shape in known), default=0)
     for back in range(1, rank + 1):
-        kinds = [{s for s in shape[-back].syms if is_row(s) or s == CONTEXT} for shape in known if len(shape) >= back]
+        kinds = [
+            {s for s in shape[-back].syms if is_row(s) or s == CONTEXT}
+            for shape in known
+            if len(shape) >= back
+        ]
         if len({frozenset(kind) for kind in kinds if kind}) > 1:
             return False
     return True
 
 
 MOVES: dict[str, Rule] = {
-    "Reshape": reshape, "Gather": gather, "GatherElements": gather_elements, "GatherND": gather_nd, "Concat": concat,
-    "Slice": slice_, "Split": split, "Tile": tile, "Pad": pad, "ScatterElements": scatter, "ScatterND": scatter,
+    "Reshape": reshape,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "Concat": concat,
+    "Slice": slice_,
+    "Split": split,
+    "Tile": tile,
+    "Pad": pad,
+    "ScatterElements": scatter,
+    "ScatterND": scatter,
 }
 JUDGES: dict[str, Any] = {
     **dict.fromkeys(["Gather", "GatherElements", "GatherND"], taken),

@@ -1,4 +1,5 @@
 """Shapes of the outputs of each known operator from those of its inputs; operators are keyed by domain and name."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,7 +15,9 @@ def same(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]
 
 
 def elementwise(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    return [broadcast([shape for name, shape in zip(node.input, ins, strict=True) if name])] * len(node.output)
+    return [broadcast([shape for name, shape in zip(node.input, ins, strict=True) if name])] * len(
+        node.output
+    )
 
 
 def reduce(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
@@ -121,7 +124,10 @@ def quantize_dynamic(node: Any, ins: list[Shape | None], facts: Facts) -> list[S
 
 def attention(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Output like the query (its share of a packed QKV is not told apart), caches like the past with a context axis."""
-    past = [(*shape[:2], Dim(1, (CONTEXT,)), *shape[3:]) if shape and len(shape) == 4 else None for shape in ins[3:5]]
+    past = [
+        (*shape[:2], Dim(1, (CONTEXT,)), *shape[3:]) if shape and len(shape) == 4 else None
+        for shape in ins[3:5]
+    ]
     query = None if facts.fixed else facts.declared.get(node.output[0])
     query = query or ins[0]
     return [query, *past, *[None] * len(node.output)][: len(node.output)]
@@ -160,39 +166,152 @@ def cache_update(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape
 
 
 ELEMENTWISE = [
-    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot",
-    "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div", "Elu", "Equal", "Erf",
-    "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN",
-    "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu",
-    "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt",
-    "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "Where", "Xor",
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Add",
+    "And",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Cast",
+    "CastLike",
+    "Ceil",
+    "Celu",
+    "Clip",
+    "Cos",
+    "Cosh",
+    "Div",
+    "Elu",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "Greater",
+    "GreaterOrEqual",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "IsInf",
+    "IsNaN",
+    "LeakyRelu",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "Max",
+    "Mean",
+    "Min",
+    "Mish",
+    "Mod",
+    "Mul",
+    "Neg",
+    "Not",
+    "Or",
+    "PRelu",
+    "Pow",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Selu",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Swish",
+    "Tan",
+    "Tanh",
+    "ThresholdedRelu",
+    "Trilu",
+    "Where",
+    "Xor",
     *(f"{MICROSOFT}::{op}" for op in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")),
 ]
 SAME = [
-    "SimplifiedLayerNormalization", "LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "Hardmax",
-    "CumSum", "LpNormalization", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear", "Dropout",
-    "BatchNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization",
-    *(f"{MICROSOFT}::{op}" for op in ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "RotaryEmbedding",
-                                      "QuantizeLinear", "DequantizeLinear", "MoE", "QMoE")),
+    "SimplifiedLayerNormalization",
+    "LayerNormalization",
+    "RMSNormalization",
+    "Softmax",
+    "LogSoftmax",
+    "Hardmax",
+    "CumSum",
+    "LpNormalization",
+    "RotaryEmbedding",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "Dropout",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
+    "MeanVarianceNormalization",
+    *(
+        f"{MICROSOFT}::{op}"
+        for op in (
+            "SkipSimplifiedLayerNormalization",
+            "SkipLayerNormalization",
+            "RotaryEmbedding",
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "MoE",
+            "QMoE",
+        )
+    ),
 ]
 REDUCE = [
-    "ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-    "ReduceLogSumExp", "ReduceSumSquare",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceMean",
+    "ReduceSum",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
 ]
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE, elementwise), **dict.fromkeys(SAME, same), **dict.fromkeys(REDUCE, reduce),
-    **dict.fromkeys(["ArgMax", "ArgMin"], arg_reduce), **dict.fromkeys(["MatMul", "MatMulInteger"], matmul),
-    **MOVES, "Gemm": gemm, "Transpose": transpose, "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Einsum": einsum_shape,
-    "Expand": expand, "ConstantOfShape": filled, "Range": range_, "TopK": top_k,
+    **dict.fromkeys(ELEMENTWISE, elementwise),
+    **dict.fromkeys(SAME, same),
+    **dict.fromkeys(REDUCE, reduce),
+    **dict.fromkeys(["ArgMax", "ArgMin"], arg_reduce),
+    **dict.fromkeys(["MatMul", "MatMulInteger"], matmul),
+    **MOVES,
+    "Gemm": gemm,
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
+    "Squeeze": squeeze,
+    "Einsum": einsum_shape,
+    "Expand": expand,
+    "ConstantOfShape": filled,
+    "Range": range_,
+    "TopK": top_k,
     **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool"], pooled),
     **dict.fromkeys(["Conv", "ConvInteger"], convolved),
     **dict.fromkeys(["MaxPool", "AveragePool", "LpPool"], windowed),
-    "Shape": shape_of, "Size": scalar, "DynamicQuantizeLinear": quantize_dynamic,
-    "Attention": attention, "TensorScatter": cache_update,
+    "Shape": shape_of,
+    "Size": scalar,
+    "DynamicQuantizeLinear": quantize_dynamic,
+    "Attention": attention,
+    "TensorScatter": cache_update,
     **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("MatMulNBits", "MatMulBnb4")], packed_matmul),
-    **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")],
-                    matmul),
+    **dict.fromkeys(
+        [f"{MICROSOFT}::{op}" for op in ("FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")],
+        matmul,
+    ),
     f"{MICROSOFT}::GatherBlockQuantized": gather_quantized,
-    **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("GroupQueryAttention", "MultiHeadAttention")], attention),
+    **dict.fromkeys(
+        [f"{MICROSOFT}::{op}" for op in ("GroupQueryAttention", "MultiHeadAttention")], attention
+    ),
     **specc_ops.RULES,
 }

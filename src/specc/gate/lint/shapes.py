@@ -4,6 +4,7 @@ A dimension is a product of a number and symbols: "R" stands for rows, "B" for s
 that rows were written into. Rows that stand elsewhere than they came, picked, cut or shifted, are "R:" and the name of
 what moved them, so that they are told apart from rows in their place. A value whose shape cannot be told is None.
 """
+
 from __future__ import annotations
 
 import math
@@ -22,7 +23,7 @@ class Dim:
 
     coef: int = 1
     syms: tuple[str, ...] = ()
-    inside: int = field(default=1, compare=False)      # elements of this axis between two neighbouring rows
+    inside: int = field(default=1, compare=False)  # elements of this axis between two neighbouring rows
 
     @property
     def rows(self) -> bool:
@@ -49,7 +50,7 @@ def moved(node: Any) -> str:
 
 Shape = tuple[Dim, ...]
 Shapes = dict[str, "Shape | None"]
-Ints = dict[str, "Shape"]                      # small integer tensors whose values are known, flattened
+Ints = dict[str, "Shape"]  # small integer tensors whose values are known, flattened
 Rule = Callable[[Any, list["Shape | None"], "Facts"], "list[Shape | None]"]
 
 
@@ -59,14 +60,14 @@ class Facts:
 
     shapes: Shapes
     ints: Ints
-    declared: Shapes                           # value_info and outputs, for ops without a rule
+    declared: Shapes  # value_info and outputs, for ops without a rule
     opset: int = 20
-    fixed: bool = False                        # the rows of a call are a number in the file, not a symbol
-    lost: set[str] = field(default_factory=set)       # values of some rows that no axis tells apart any more
-    data: set[str] = field(default_factory=set)       # values that come from ids, embeddings or caches
-    masks: set[str] = field(default_factory=set)      # values that went through a comparison of positions
-    weights: set[str] = field(default_factory=set)    # attention weights: a softmax over masked scores
-    chosen: set[str] = field(default_factory=set)     # indices of the rows whose logits are wanted
+    fixed: bool = False  # the rows of a call are a number in the file, not a symbol
+    lost: set[str] = field(default_factory=set)  # values of some rows that no axis tells apart any more
+    data: set[str] = field(default_factory=set)  # values that come from ids, embeddings or caches
+    masks: set[str] = field(default_factory=set)  # values that went through a comparison of positions
+    weights: set[str] = field(default_factory=set)  # attention weights: a softmax over masked scores
+    chosen: set[str] = field(default_factory=set)  # indices of the rows whose logits are wanted
 
     def row_syms(self, name: str) -> set[str]:
         """Row symbols of a value."""

@@ -4,6 +4,7 @@ MatMul(x, weights, norm?, bias?, residual?) works along the last axis of x, norm
 Embedding(ids, weights) adds an axis. Attention(qkv [B, R, features], past_k, past_v, past_len, position, cos, sin,
 bias?) reads slots 0..past_len + i for row i and no other row's query.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -38,20 +39,27 @@ def judge_product(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[
     if not x or x[-1].rows or x[-1].context:
         yield finding(node, "the product sums over the rows of the call", MIX_FIX)
     if weights is None or any(d.rows for d in weights):
-        yield finding(node, "the weights are computed from the rows of the call", "give them as an initializer")
+        yield finding(
+            node, "the weights are computed from the rows of the call", "give them as an initializer"
+        )
 
 
 def judge_attention(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
     """Rows must be the axis that the operator takes for rows, or sequences of their own."""
     qkv = ins[0]
     if qkv is None or len(qkv) != 3 or qkv[2].rows:
-        yield finding(node, "attention reads rows of the call as features", "give qkv as [batch, rows, features]")
+        yield finding(
+            node, "attention reads rows of the call as features", "give qkv as [batch, rows, features]"
+        )
     if any(shape is None or any(d.rows for d in shape) for shape in ins[5:7]):
-        yield finding(node, "the rotary table is computed from the rows of the call", "give it as an initializer")
+        yield finding(
+            node, "the rotary table is computed from the rows of the call", "give it as an initializer"
+        )
 
 
 RULES: dict[str, Rule] = {
-    f"{DOMAIN}::MatMul": product_shape, f"{DOMAIN}::Embedding": embedding_shape,
+    f"{DOMAIN}::MatMul": product_shape,
+    f"{DOMAIN}::Embedding": embedding_shape,
     f"{DOMAIN}::Attention": attention_shape,
 }
 JUDGES: dict[str, Any] = {f"{DOMAIN}::MatMul": judge_product, f"{DOMAIN}::Attention": judge_attention}

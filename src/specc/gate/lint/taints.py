@@ -1,4 +1,5 @@
 """What shapes do not say: values picked from some rows, data against places, masks, attention weights."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -44,7 +45,9 @@ def learn_lost(node: Any, facts: Facts, outs: list[str], blamed: bool) -> None:
 
 def learn_masks(node: Any, facts: Facts, outs: list[str]) -> None:
     """A comparison of places (not of data) that has an axis of rows, and everything that such a value is put into."""
-    compared = key(node) in COMPARISONS and (node.op_type == "Trilu" or not facts.data.intersection(node.input))
+    compared = key(node) in COMPARISONS and (
+        node.op_type == "Trilu" or not facts.data.intersection(node.input)
+    )
     rows = facts.fixed or any(facts.row_syms(name) for name in outs)
     inherits = key(node) in PASSIVE and any(name in facts.masks for name in node.input)
     if (compared and (rows or node.op_type == "Trilu")) or inherits:

@@ -1,4 +1,5 @@
 """What `specc gate --lint-only` prints."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,5 +13,9 @@ def lint_report(path: str | Path, engine: str = "auto") -> dict[str, Any]:
     place = Path(path)
     graph = place / "target.onnx" if place.is_dir() else place
     found = lint_file(graph, engine)
-    return {"verdict": "failed" if found else "passed", "file": str(graph), "engine": engine,
-            "findings": [f.as_dict() for f in found]}
+    return {
+        "verdict": "failed" if found else "passed",
+        "file": str(graph),
+        "engine": engine,
+        "findings": [f.as_dict() for f in found],
+    }

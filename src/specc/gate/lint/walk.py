@@ -1,4 +1,5 @@
 """The walk over a graph and the graphs within it: each node is judged by what is known so far, then it is learnt."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -61,7 +62,9 @@ def walk(graph: Any, facts: Facts) -> Iterator[Finding]:
 def judge(node: Any, facts: Facts) -> Iterator[Finding]:
     """Findings of one node, before its outputs are known."""
     ins = [facts.shapes.get(name) for name in node.input]
-    reading = [shape for shape in ins if shape is not None and any(d.rows or d.context or d.batch for d in shape)]
+    reading = [
+        shape for shape in ins if shape is not None and any(d.rows or d.context or d.batch for d in shape)
+    ]
     unknown = any(name and facts.shapes.get(name) is None for name in node.input)
     if not reading and not unknown and node.op_type not in RANDOM:
         return
@@ -81,8 +84,11 @@ def judge_outputs(graph: Any, facts: Facts) -> Iterator[Finding]:
     if len(shape) < 4 and any(d.context for d in shape):
         producer = next((node for node in graph.node if first in node.output), None)
         if producer is not None:
-            yield finding(producer, "rows of the output are not the rows of the call: they were joined or shifted",
-                          MIX_FIX)
+            yield finding(
+                producer,
+                "rows of the output are not the rows of the call: they were joined or shifted",
+                MIX_FIX,
+            )
 
 
 def _onnx() -> Any:

@@ -1,4 +1,5 @@
 """The report's pictures: each a head, its SVG and a sentence on how to read it."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from specc.gate.report.plots import Cells, Line, bars, cell_map, lines
 
 Report = Mapping[str, Any]
 Figure = tuple[str, str, str]
-MOST = 40                                      # groups of layers in one picture
+MOST = 40  # groups of layers in one picture
 
 
 def figures(report: Report) -> list[Figure]:
@@ -23,8 +24,11 @@ def acceptance(report: Report) -> Figure | None:
     if not rows:
         return None
     most = max(row["k"] for row in rows)
-    series = [Line(f"{row['prompt_class']}, T={row['temperature']:g}", points(row["by_position"]))
-              for row in rows if row["k"] == most]
+    series = [
+        Line(f"{row['prompt_class']}, T={row['temperature']:g}", points(row["by_position"]))
+        for row in rows
+        if row["k"] == most
+    ]
     head = f"Acceptance by position, K = {most}"
     note = "Chance that a proposed token stands, given that all before it did; over the gate's own prompts."
     return head, lines(head, series, "slot of the round", 1.0), note
@@ -46,7 +50,10 @@ def cost(report: Report) -> Figure | None:
     guide = Line("as many plain calls", tuple((float(w), plain * w) for w in (min(shown), max(shown))), True)
     series = [Line("one call", tuple((float(w), ms) for w, ms in sorted(shown.items()))), guide]
     wide = [f"{width} rows (prompt chunk): {ms:.4g} ms." for width, ms in sorted(times.items()) if width > 17]
-    note = ["Median milliseconds of a call on this machine. Speculation pays where the line stays flat.", *wide]
+    note = [
+        "Median milliseconds of a call on this machine. Speculation pays where the line stays flat.",
+        *wide,
+    ]
     plot = lines("Milliseconds of a target call against its rows", series, "rows in a call")
     return "Cost against rows: milliseconds a call", plot, " ".join(note)
 
@@ -70,13 +77,20 @@ def equality(report: Report) -> Figure | None:
     found = report.get("slots")
     if not found:
         return None
-    rows = [Cells(str(row["width"]), tuple(part(d, c) for d, c in zip(row["different"], row["compared"], strict=True)))
-            for row in found["rows"]]
+    rows = [
+        Cells(
+            str(row["width"]),
+            tuple(part(d, c) for d, c in zip(row["different"], row["compared"], strict=True)),
+        )
+        for row in found["rows"]
+    ]
     cells = [cell for row in rows for cell in row.wrong if cell is not None]
     bad = sum(cell > 0 for cell in cells)
-    note = (f"Each row of a call of so many rows against the same position alone at width {found['law_width']}, behind "
-            f"{', '.join(map(str, found['pasts']))} cache entries: {bad} of {len(cells)} slots differ. "
-            "= equal bits, \u2260 other bits.")
+    note = (
+        f"Each row of a call of so many rows against the same position alone at width {found['law_width']}, behind "
+        f"{', '.join(map(str, found['pasts']))} cache entries: {bad} of {len(cells)} slots differ. "
+        "= equal bits, \u2260 other bits."
+    )
     head = "Bit equality: width (down) by slot (across)"
     return head, cell_map(head, rows, "slot of the row in its call"), note
 

@@ -1,4 +1,5 @@
 """Where a report lies, and how it gets there: whole or not at all."""
+
 from __future__ import annotations
 
 import json
@@ -9,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specc.atomic import told
 from specc.gate.report.page import page
-from specc.scratch import told
 
 
 def names_beside(certificate: Path, folder: Path | None = None) -> tuple[Path, Path]:
@@ -23,7 +24,9 @@ def write(report: Mapping[str, Any], certificate: Path, folder: Path | None = No
     """Writes both files, each in one step. Raises EnvironmentFault where the folder takes none."""
     paths = names_beside(certificate, folder)
     clean = finite(report)
-    for path, text in zip(paths, (json.dumps(clean, indent=1, allow_nan=False) + "\n", page(clean)), strict=True):
+    for path, text in zip(
+        paths, (json.dumps(clean, indent=1, allow_nan=False) + "\n", page(clean)), strict=True
+    ):
         with told(f"writing the report {path}"):
             put(path, text)
     return paths

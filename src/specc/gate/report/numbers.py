@@ -1,4 +1,5 @@
 """report.json: every input, seed, number, limit and version of one gate, as one value."""
+
 from __future__ import annotations
 
 import hashlib
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from specc import __version__
+from specc.contracts.reasons import why
 from specc.gate import law, slots, speed, twosample
 from specc.gate.checks import Check
 from specc.runtime import Certificate, Info, Model, kernels
-from specc.why import why
 
 FORMAT = 1
 
@@ -26,12 +27,21 @@ class Asked:
     """What the gate was asked for."""
 
     seed: int
-    trials: int | None                         # None: what the stated power needs
+    trials: int | None  # None: what the stated power needs
     threads: int
 
 
-def compose(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], model: Model, certificate: Certificate,
-            checks: Sequence[Check], found: Mapping[str, Any], verdict: str, asked: Asked) -> dict[str, Any]:
+def compose(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    tokens: Sequence[int],
+    model: Model,
+    certificate: Certificate,
+    checks: Sequence[Check],
+    found: Mapping[str, Any],
+    verdict: str,
+    asked: Asked,
+) -> dict[str, Any]:
     """The report of one engine at one thread count. `found`: what the judges report beside their checks."""
     info = model.info
     measured = {**certificate.as_dict(), "device": info.device}
@@ -44,31 +54,47 @@ def compose(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], mo
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "bundle": {"name": manifest.get("name", ""), "folder": str(folder), "digest": info.digest},
         "verdict": verdict,
-        "speculation": {"enabled": not reasons, "reasons": reasons,
-                        "why": why(not reasons, reasons, measured, lint, str(folder))},
+        "speculation": {
+            "enabled": not reasons,
+            "reasons": reasons,
+            "why": why(not reasons, reasons, measured, lint, str(folder)),
+        },
         "checks": [asdict(check) for check in checks],
         "judges": judges(checks),
         "certificate": measured,
         "slots": slots.measure(model, certificate, tokens).as_dict(),
         "lint": lint,
         "quality": manifest.get("quality", {}),
-        "limits": {**manifest.get("gate", {}), "speed_up_min": speed.LEAST_GAIN,
-                   "law_family_error": law.FAMILY_ERROR, "two_sample_family_error": twosample.FAMILY_ERROR},
+        "limits": {
+            **manifest.get("gate", {}),
+            "speed_up_min": speed.LEAST_GAIN,
+            "law_family_error": law.FAMILY_ERROR,
+            "two_sample_family_error": twosample.FAMILY_ERROR,
+        },
         **{name: found[name] for name in ("law", "two_sample", "speed", "certify") if name in found},
         "inputs": inputs(folder, manifest, tokens, asked),
-        "engine": {"sha256": info.engine_sha256, "backend": info.backend, "backend_version": info.backend_version,
-                   "drafter": info.drafter, "context": info.context, "k_max": info.k_max, "chunk": info.chunk,
-                   **({"types": types} if types else {})},
+        "engine": {
+            "sha256": info.engine_sha256,
+            "backend": info.backend,
+            "backend_version": info.backend_version,
+            "drafter": info.drafter,
+            "context": info.context,
+            "k_max": info.k_max,
+            "chunk": info.chunk,
+            **({"types": types} if types else {}),
+        },
         "machine": machine(info),
-    }  # fmt: skip
+    }
 
 
 def judges(checks: Sequence[Check]) -> list[dict[str, Any]]:
     """By judge: how many checks it made and how many failed."""
     names = dict.fromkeys(judge_of(check) for check in checks)
     by_judge = {name: [check for check in checks if judge_of(check) == name] for name in names}
-    return [{"name": name, "checks": len(some), "failed": sum(not check.passed for check in some)}
-            for name, some in by_judge.items()]
+    return [
+        {"name": name, "checks": len(some), "failed": sum(not check.passed for check in some)}
+        for name, some in by_judge.items()
+    ]
 
 
 def judge_of(check: Check) -> str:
@@ -87,15 +113,22 @@ def inputs(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], ask
         "plan": manifest.get("plan", {}),
         "sampling": manifest.get("sampling", {}),
         "command": f"specc gate {folder} --seed {asked.seed} --threads {asked.threads}"
-                   + (f" --trials {asked.trials}" if asked.trials else ""),
-    }  # fmt: skip
+        + (f" --trials {asked.trials}" if asked.trials else ""),
+    }
 
 
 def machine(info: Info) -> dict[str, Any]:
     """Where it ran, with the versions of what ran."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     return {
-        "device": info.device, "fingerprint": info.fingerprint, "cores": os.cpu_count() or 0, "threads": info.threads,
-        "memory_mb": pages >> 20, "kernels": kernels(), "machine": platform.machine(), "system": platform.platform(),
-        "python": platform.python_version(), "numpy": np.__version__,
-    }  # fmt: skip
+        "device": info.device,
+        "fingerprint": info.fingerprint,
+        "cores": os.cpu_count() or 0,
+        "threads": info.threads,
+        "memory_mb": pages >> 20,
+        "kernels": kernels(),
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }

@@ -3,16 +3,17 @@
 Small enough for a phone: 380 units wide, so that letters stay readable when the picture is as wide as the screen.
 Colours are classes of the page's style, each with a mark or a dash of its own.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from specc.svg import picture, text, ticks
+from specc.report.svg import picture, text, ticks
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 380, 44, 10, 12, 34
-SERIES = 6                                     # styles s0 .. s5
+SERIES = 6  # styles s0 .. s5
 
 
 @dataclass(frozen=True)

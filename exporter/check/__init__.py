@@ -1,0 +1,1 @@
+"""Each stage against the Hugging Face module."""

@@ -1,0 +1,59 @@
+"""The quality judge: what the graph that ships says about held-out text, against the float module."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specc.exporter.check.check import log_softmax
+from specc.exporter.graph.graph import Graph
+from specc.exporter.graph.session import runner
+
+CHUNK = 64  # rows a call and rows held in double at a time
+
+
+def measure(graph: Graph, float_logits: np.ndarray, ids: np.ndarray, chunk: int = CHUNK) -> dict[str, float]:
+    """How far a graph is from the float module over one text.
+
+    `ids` int64 [n], n >= 2; `float_logits` fp32 [n, vocab], the module's for every position. The graph reads the text
+    in calls of `chunk` rows, a row count it was checked at. Returns
+
+    - `kl`: mean over positions of KL(float || graph), in nats
+    - `top1`: part of the positions in which both have the same largest logit
+    - `perplexity`, `float_perplexity` of ids[1:], and `perplexity_ratio`, the first over the second
+    - `tokens`: n
+
+    A logit that is not a number makes the numbers NaN, which no limit lets pass.
+    """
+    run, parts = runner(graph), []
+    for at in range(0, len(ids), chunk):
+        got, wanted = run.call(ids[at : at + chunk], at), float_logits[at : at + chunk]
+        parts.append(compared(log_softmax(wanted), log_softmax(got), ids[at + 1 : at + chunk + 1]))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return summary(columns, len(ids))
+
+
+def compared(p: np.ndarray, q: np.ndarray, following: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Of log probabilities [r, vocab]: KL(p || q) [r], same largest [r], and -log p, -log q of the following ids."""
+    rows = np.arange(len(following))
+    return divergences(p, q), p.argmax(-1) == q.argmax(-1), -p[rows, following], -q[rows, following]
+
+
+def divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """KL(p || q) of each row of log probabilities [r, vocab], in nats; an id that p never gives adds nothing."""
+    with np.errstate(invalid="ignore"):  # minus infinity times zero
+        terms = np.where(np.isneginf(p), 0.0, np.exp(p) * (p - q))
+    rows: np.ndarray = np.maximum(terms.sum(-1), 0)
+    return rows
+
+
+def summary(columns: list[np.ndarray], tokens: int) -> dict[str, float]:
+    """The numbers of `measure` from those of `compared` at all positions."""
+    kl, same, float_nats, nats = columns
+    return {
+        "kl": float(kl.mean()),
+        "top1": float(same.mean()) if np.isfinite(kl).all() else float("nan"),
+        "perplexity": float(np.exp(nats.mean())),
+        "float_perplexity": float(np.exp(float_nats.mean())),
+        "perplexity_ratio": float(np.exp(nats.mean() - float_nats.mean())),
+        "tokens": tokens,
+    }

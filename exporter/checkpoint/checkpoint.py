@@ -1,0 +1,151 @@
+"""A checkpoint: its spec without weights, its module with weights, its tokenizer."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specc.contracts.plan import ModelSpec
+from specc.errors import InputError
+from specc.exporter.checkpoint.gguf_header import GgufHeader, check_complete, read_header
+from specc.exporter.checkpoint.gguf_once import read_once
+from specc.exporter.checkpoint.source import Source, resolve
+from specc.exporter.checkpoint.spec import folder_spec, gguf_spec
+from specc.exporter.checkpoint.tokens import Tokens, id_bytes, rules_sha256, strips_leading_space
+from specc.exporter.checkpoint.weights import check_weights, read_json, weights_dtype, weights_sha256
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was found; nothing large is read before it is asked for."""
+
+    source: Source
+
+    @cached_property
+    def spec(self) -> ModelSpec:
+        """Numbers of the model, from headers and configuration files alone (the weights are hashed, not loaded)."""
+        digest = weights_sha256(self.source.path)
+        if self.header is not None:
+            return gguf_spec(self.header, self.source, digest)
+        return folder_spec(self.source, self.tokens, digest)
+
+    @cached_property
+    def header(self) -> GgufHeader | None:
+        """Head of the GGUF file, checked against the file's size; None for a folder."""
+        if not self.source.is_gguf:
+            return None
+        header = read_header(self.source.path)
+        check_complete(header, self.source.path)
+        return header
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The tokenizer; a GGUF's is converted by transformers, which takes seconds."""
+        path = self.source.path / "tokenizer.json"
+        return Tokens(
+            path.read_text(encoding="utf-8") if path.is_file() else converted_tokenizer(self.source)
+        )
+
+    @cached_property
+    def chat_template(self) -> str | None:
+        """The Jinja text of the chat template, None when the checkpoint has none."""
+        if self.header is not None:
+            text = self.header.metadata.get("tokenizer.chat_template")
+            return None if text is None else str(text)
+        file = self.source.path / "chat_template.jinja"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+        listed = read_json(self.source.path / "tokenizer_config.json").get("chat_template")
+        if isinstance(listed, list):
+            listed = next((t["template"] for t in listed if t.get("name") == "default"), None)
+        return listed
+
+    @property
+    def strip_leading_space(self) -> bool:
+        """Whether decoding drops the first token's leading space."""
+        return strips_leading_space(self.tokens)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the checkpoint is from and the hashes of what was read."""
+        spec = self.spec
+        return {
+            "source": self.source.text,
+            "revision": spec.revision,
+            "licence": spec.licence,
+            "weights_sha256": spec.weights_sha256,
+            "id_map_sha256": spec.id_map_sha256,
+            "tokenizer_rules_sha256": rules_sha256(self.tokens),
+            "weights_dtype": weights_dtype(self.source.path),
+        }
+
+    def id_bytes(self) -> list[bytes]:
+        """What each id adds to decoded text; special ids add nothing."""
+        return id_bytes(self.tokens)
+
+    def save_tokenizer(self, folder: Path) -> Path:
+        """Write tokenizer.json into `folder`."""
+        path = folder / "tokenizer.json"
+        path.write_text(self.tokens.text, encoding="utf-8")
+        return path
+
+    def load(self) -> torch.nn.Module:
+        """The Hugging Face module with its weights: fp32, eval, on CPU."""
+        if self.header is None:
+            check_weights(self.source.path)
+        return load_module(self.source)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the report should know about the weights."""
+        kind = weights_dtype(self.source.path)
+        return () if kind in ("F32", "GGUF") else (f"weights converted from {kind} to fp32 for the build",)
+
+
+def open_checkpoint(source: str, revision: str | None = None, base: Path = Path()) -> Checkpoint:
+    """Find a checkpoint by the name a recipe gives it; relative paths start at `base`.
+
+    Raises InputError when it is not there, EnvironmentFault when the hub cannot be reached.
+    """
+    return Checkpoint(resolve(source, revision, base))
+
+
+def read_spec(source: str, revision: str | None = None, base: Path = Path()) -> ModelSpec:
+    """The numbers of a checkpoint; raises InputError when it is missing, cut or incomplete."""
+    return open_checkpoint(source, revision, base).spec
+
+
+def load_module(source: Source) -> torch.nn.Module:
+    """Load through transformers; its progress bars stay off the terminal."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder, file = (source.path.parent, source.path.name) if source.is_gguf else (source.path, None)
+    extra = {} if file is None else {"gguf_file": file}
+    with contextlib.redirect_stderr(io.StringIO()), read_once() if file else contextlib.nullcontext():
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, local_files_only=True, **extra
+        )
+    loaded: torch.nn.Module = model.eval()
+    return loaded
+
+
+def converted_tokenizer(source: Source) -> str:
+    """tokenizer.json text of a checkpoint that has no such file."""
+    from transformers import AutoTokenizer
+
+    folder, file = (source.path.parent, source.path.name) if source.is_gguf else (source.path, None)
+    extra = {} if file is None else {"gguf_file": file}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **extra)
+        return str(tokenizer.backend_tokenizer.to_str())
+    except (OSError, ValueError, AttributeError, ImportError):
+        raise InputError(
+            f"The checkpoint {source.text!r} has no tokenizer that can be read; add its tokenizer.json."
+        ) from None

@@ -1,0 +1,139 @@
+"""ModelSpec from what a checkpoint's headers and configuration files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specc.contracts.plan import ModelSpec
+from specc.errors import InputError
+from specc.exporter.checkpoint.gguf_header import GgufHeader
+from specc.exporter.checkpoint.source import Source
+from specc.exporter.checkpoint.tokens import Tokens, id_map_sha256
+from specc.exporter.checkpoint.weights import read_json, tensor_shapes
+
+GGUF_ARCHITECTURES = ("llama", "qwen2")
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+
+
+def gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec:
+    """Spec of a GGUF file; raises InputError for an architecture or a rotary scaling that would be built wrongly."""
+    meta, shapes = header.metadata, {t.name: t.dims for t in header.tensors}
+    kind = str(meta.get("general.architecture"))
+    check_gguf(kind, meta, shapes, source)
+
+    def number(key: str, default: Any = None) -> int:
+        return int(meta.get(f"{kind}.{key}", default))
+
+    hidden, heads = number("embedding_length"), number("attention.head_count")
+    tokens = dict(enumerate(meta["tokenizer.ggml.tokens"]))
+    bos = meta.get("tokenizer.ggml.bos_token_id")
+    ends = {meta[k] for k in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if k in meta}
+    return ModelSpec(
+        architecture=kind,
+        vocab=int(shapes.get("output.weight", shapes["token_embd.weight"])[1]),
+        token_ids=len(tokens),
+        layers=number("block_count"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=number("attention.head_count_kv", heads),
+        head_dim=number("attention.key_length", meta.get(f"{kind}.rope.dimension_count", hidden // heads)),
+        intermediate=number("feed_forward_length"),
+        max_context=number("context_length"),
+        tied="output.weight" not in shapes,
+        eos=tuple(sorted(int(i) for i in ends)),
+        bos=None if bos is None else int(bos),
+        parameters=sum(t.elements for t in header.tensors),
+        id_map_sha256=id_map_sha256(tokens),
+        weights_sha256=digest,
+        revision=source.revision,
+        licence=meta.get("general.license"),
+    )
+
+
+def check_gguf(kind: str, meta: dict[str, Any], shapes: dict[str, tuple[int, ...]], source: Source) -> None:
+    """Refuse what the conversion to a Hugging Face module would lose without a word."""
+    if kind not in GGUF_ARCHITECTURES:
+        allowed = " and ".join(GGUF_ARCHITECTURES)
+        raise InputError(
+            f"The GGUF file {source.path.name} holds architecture {kind!r}; {allowed} can be read, or use safetensors."
+        )
+    scaling = meta.get(f"{kind}.rope.scaling.type", "none")
+    if scaling != "none" or "rope_freqs.weight" in shapes:
+        raise InputError(
+            f"The GGUF file {source.path.name} scales its rotary positions ({scaling}), which is lost in conversion; "
+            "use the safetensors folder of the same model."
+        )
+
+
+def folder_spec(source: Source, tokens: Tokens, digest: str) -> ModelSpec:
+    """Spec of a folder with config.json; raises InputError when it is missing or names an unknown rotary kind."""
+    config = read_json(source.path / "config.json")
+    if not config:
+        raise InputError(
+            f"The checkpoint folder {source.path.name} has no readable config.json; name a Hugging Face folder."
+        )
+    check_rope(config, source)
+    heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+    shapes = tensor_shapes(source.path)
+    bos = token_id(read_json(source.path / "tokenizer_config.json").get("bos_token"), tokens)
+    return ModelSpec(
+        architecture=str(config.get("model_type")),
+        vocab=int(config["vocab_size"]),
+        token_ids=tokens.count,
+        layers=int(config["num_hidden_layers"]),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or hidden // heads),
+        intermediate=int(config["intermediate_size"]),
+        max_context=int(config["max_position_embeddings"]),
+        tied="lm_head.weight" not in shapes,
+        eos=end_tokens(source.path, config, tokens),
+        bos=bos if bos is not None else config.get("bos_token_id"),
+        parameters=sum(product(shape) for shape in shapes.values()),
+        id_map_sha256=id_map_sha256(tokens.by_id),
+        weights_sha256=digest,
+        revision=source.revision or config.get("_commit_hash"),
+        licence=config.get("license"),
+    )
+
+
+def check_rope(config: dict[str, Any], source: Source) -> None:
+    """Refuse a rotary kind that is unknown or whose angles depend on the length of a call."""
+    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    if kind not in ROPE_TYPES:
+        raise InputError(
+            f"The checkpoint {source.path.name} has rope_type {kind!r}, whose positions cannot be put into a table; "
+            f"use a checkpoint with one of {', '.join(ROPE_TYPES)}."
+        )
+
+
+def end_tokens(folder: Path, config: dict[str, Any], tokens: Tokens) -> tuple[int, ...]:
+    """All ids that end a text: configuration, generation configuration and tokenizer together."""
+    ends = {
+        *as_list(config.get("eos_token_id")),
+        *as_list(read_json(folder / "generation_config.json").get("eos_token_id")),
+    }
+    named = token_id(read_json(folder / "tokenizer_config.json").get("eos_token"), tokens)
+    return tuple(sorted(ends | ({named} if named is not None else set())))
+
+
+def as_list(value: Any) -> list[int]:
+    """An id, a list of ids or nothing, as a list."""
+    return [] if value is None else [int(v) for v in value] if isinstance(value, list) else [int(value)]
+
+
+def token_id(token: Any, tokens: Tokens) -> int | None:
+    """Id of a token given as a string or as {"content": ...}."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return next((i for i, known in tokens.by_id.items() if known == text), None)
+
+
+def product(shape: list[int]) -> int:
+    """Numbers in a tensor of this shape."""
+    count = 1
+    for dim in shape:
+        count *= int(dim)
+    return count

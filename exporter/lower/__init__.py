@@ -1,0 +1,1 @@
+"""Weights and operators of each dialect."""

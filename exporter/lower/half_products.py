@@ -1,0 +1,146 @@
+"""Products and the embedding in half precision; everything between them stays fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from specc.exporter.graph.emit import FLOAT, Emitter
+from specc.exporter.graph.graph import Graph, copy_of, producer, replace_uses, tidy
+from specc.exporter.lower.quantize import transposed
+from specc.exporter.rewrites.fuse_norm import move_type
+
+NUMPY = {
+    ir.DataType.FLOAT: np.dtype(np.float32),
+    ir.DataType.FLOAT16: np.dtype(np.float16),
+    ir.DataType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+}
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product that is rewritten: x fp32 [.., K] times a constant weight fp32 [K, N]."""
+
+    emit: Emitter
+    x: ir.Value
+    weight: ir.Value
+    turned: bool
+    """Whether the stored array is [N, K]."""
+    is_head: bool
+    dtype: ir.DataType
+    halves: dict[ir.Value, ir.Value]
+    """x in `dtype`, once for all products that read it."""
+
+    def array(self) -> np.ndarray:
+        """The weight, fp32 [K, N]."""
+        stored = np.asarray(self.weight.const_value.numpy())  # type: ignore[union-attr]
+        return stored.T if self.turned else stored
+
+    def half_x(self) -> ir.Value:
+        """x in `dtype`; a value that was just cast from it is not cast twice."""
+        if self.x not in self.halves:
+            self.halves[self.x] = halved(self.emit, self.x, self.dtype)
+        return self.halves[self.x]
+
+
+Spelling = Callable[[Product], "ir.Value | None"]
+"""What makes the result of a product, in `dtype` or fp32 [.., N]; None: leave it to the plain one."""
+
+
+@dataclass
+class Spellings:
+    """How layers and head are spelled."""
+
+    layers: Spelling
+    head: Spelling
+    halves: dict[ir.Value, ir.Value] = field(default_factory=dict)
+
+
+def plain(product: Product) -> ir.Value:
+    """x times the weight, both in `dtype`; a stored [N, K] (a tied head) stays as it is."""
+    emit, weight = product.emit, half_weight(product.emit, product.weight, product.dtype)
+    if product.turned:
+        return emit.op("Gemm", product.half_x(), weight, transB=1)
+    return emit.op("MatMul", product.half_x(), weight)
+
+
+def half_products(graph: Graph, dtype: ir.DataType, spellings: Spellings) -> Graph:
+    """Graph -> Graph: every product with a constant weight, then the embedding."""
+    out = copy_of(graph)
+    inner = out.model.graph
+    for node in list(inner):
+        if node.op_type in ("MatMul", "Gemm") and is_float_weight(node.inputs[1]):
+            rewrite(inner, node, dtype, spellings)
+    for node in list(inner):
+        if node.op_type == "Gather" and is_float_weight(node.inputs[0]):
+            embedding(inner, node, dtype)
+    return tidy(out)
+
+
+def is_float_weight(value: ir.Value | None) -> bool:
+    """Whether a value is a constant fp32 matrix."""
+    tensor = None if value is None else value.const_value
+    return tensor is not None and tensor.dtype == FLOAT and len(tensor.shape) == 2
+
+
+def rewrite(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, spellings: Spellings) -> None:
+    """One product; its result is fp32 again."""
+    x, weight = node.inputs[:2]
+    assert x is not None and weight is not None
+    is_head = node.op_type == "Gemm"
+    emit = Emitter(graph, node, str(node.name))
+    product = Product(emit, x, weight, transposed(node), is_head, dtype, spellings.halves)
+    spelled = spellings.head if is_head else spellings.layers
+    made = spelled(product)
+    if made is None:
+        made = plain(product)
+    if made.dtype is None:
+        made.type = ir.TensorType(dtype)
+    made.producer().metadata_props["specc.weight"] = str(weight.name)  # type: ignore[union-attr]
+    result = emit.cast(made, FLOAT)
+    move_type(node.outputs[0], result)
+    result.type = ir.TensorType(FLOAT)
+    replace_uses(node.outputs[0], result)
+
+
+def halved(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """x in `dtype`."""
+    before = producer(x, "Cast")
+    if before is not None and before.inputs[0] is not None and before.inputs[0].dtype == dtype:
+        return before.inputs[0]
+    if x.dtype is None:
+        x.type = ir.TensorType(FLOAT)
+    return emit.cast(x, dtype)
+
+
+def half_weight(emit: Emitter, weight: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """The weight in `dtype`, as it is stored."""
+    if dtype == FLOAT:
+        return weight
+    array = np.asarray(weight.const_value.numpy())  # type: ignore[union-attr]
+    return emit.constant(f"{weight.name}.half", within(array, dtype))
+
+
+def within(array: np.ndarray, dtype: ir.DataType) -> np.ndarray:
+    """The array in another type; a number beyond its range becomes the largest one, never infinite."""
+    kind = NUMPY[dtype]
+    largest = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
+    return np.ascontiguousarray(np.clip(array, -largest, largest).astype(kind))
+
+
+def embedding(graph: ir.Graph, node: ir.Node, dtype: ir.DataType) -> None:
+    """Rows of the table in `dtype`, cast to fp32."""
+    table = node.inputs[0]
+    assert table is not None
+    if dtype == FLOAT:
+        return
+    emit = Emitter(graph, node, str(node.name))
+    rows = emit.op("Gather", half_weight(emit, table, dtype), node.inputs[1], axis=0)
+    rows.type = ir.TensorType(dtype)
+    result = emit.cast(rows, FLOAT)
+    move_type(node.outputs[0], result)
+    replace_uses(node.outputs[0], result)

@@ -1,0 +1,60 @@
+"""int8 and fp8 products: weights by column and activations by one static scale, as QuantizeLinear and DequantizeLinear.
+
+A scale never depends on the rows of a call, so a row's bits do not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from specc.errors import InputError
+from specc.exporter.lower.half_products import Product, within
+from specc.exporter.lower.qdq_weights import columns, stem_of
+
+LARGEST = {"int8": 127.0, "fp8": 448.0}
+KINDS = {"int8": np.dtype(np.int8), "fp8": np.dtype(ml_dtypes.float8_e4m3fn)}
+
+
+@dataclass(frozen=True)
+class Static:
+    """Both sides of a product in 8 bits."""
+
+    kind: str
+    ranges: Mapping[str, float]
+    """Largest magnitude that counts of a product's input, by the module's name."""
+
+    def __call__(self, product: Product) -> ir.Value:
+        """Q and DQ of x, DQ of the weight, the product in `dtype`."""
+        emit, stem, kind = product.emit, stem_of(product), KINDS[self.kind]
+        scale = within(np.array(max(self.range_of(stem) / LARGEST[self.kind], 1e-6)), product.dtype).reshape(
+            ()
+        )
+        by = emit.constant(f"{stem}.x_scale", scale)
+        zero = emit.constant(f"zero_{self.kind}", np.zeros((), kind))
+        x = emit.op("DequantizeLinear", emit.op("QuantizeLinear", product.half_x(), by, zero), by, zero)
+        codes, scales = columns(product.array()) if self.kind == "int8" else fp8_columns(product.array())
+        stored = emit.constant(f"{stem}.{self.kind}", codes)
+        scale_of = emit.constant(f"{stem}.scales", within(scales, product.dtype))
+        return emit.op("MatMul", x, emit.op("DequantizeLinear", stored, scale_of, axis=1))
+
+    def range_of(self, stem: str) -> float:
+        """The range of one product. Raises InputError where it was not measured."""
+        if stem not in self.ranges:
+            raise InputError(
+                f"no activation range was measured for {stem}; {self.kind} needs one for each product"
+            )
+        return self.ranges[stem]
+
+
+def fp8_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """float8 [K, N] and fp32 scales [N], rounded to half precision first."""
+    scales = np.abs(weight).max(0) / LARGEST["fp8"]
+    scales = np.where(scales == 0, 1, scales).astype(np.float16).astype(np.float32)
+    scales = np.maximum(scales, np.float32(6e-8))
+    codes = np.clip(weight / scales, -LARGEST["fp8"], LARGEST["fp8"]).astype(KINDS["fp8"])
+    return codes, scales

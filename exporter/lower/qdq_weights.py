@@ -1,0 +1,118 @@
+"""Weight-only quantization that TensorRT reads: DequantizeLinear over constant int4 blocks or int8 columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from specc.exporter.graph.emit import FLOAT
+from specc.exporter.lower.cpu_weights import CpuWeights
+from specc.exporter.lower.half_products import Product, within
+from specc.exporter.lower.pack import BLOCK, Codes
+
+
+@dataclass
+class Int4Blocks:
+    """w4: signed 4-bit codes, one scale a block of inputs, no zero-point (TensorRT has none).
+
+    Blocks of 32 whose weight is scale * code + minimum (a GGUF's Q4_1, or ours) keep their minimum: with s the sums of
+    x over each block, x W = x (scale * (code - 8)) + s (minimum + 8 * scale), the second a product 32 times smaller.
+    """
+
+    weights: CpuWeights
+    block: int
+    sums: dict[ir.Value, ir.Value] = field(default_factory=dict)
+
+    def __call__(self, product: Product) -> ir.Value | None:
+        """The product's result; None where its inputs are no multiple of a block."""
+        weight = np.ascontiguousarray(product.array().T)
+        if weight.shape[1] % self.block:
+            return None
+        if self.block != BLOCK:
+            return self.dequantized(product, *symmetric(weight, self.block))
+        codes = self.weights.codes(str(product.weight.name), weight, product.is_head)
+        if codes is None:
+            return None
+        made = self.dequantized(product, codes.codes.astype(np.int8) - 8, codes.scales.astype(np.float32))
+        if codes.minima is None:
+            return made
+        made.type = ir.TensorType(product.dtype)
+        return product.emit.op("Add", made, self.offsets(product, codes))
+
+    def dequantized(self, product: Product, codes: np.ndarray, scales: np.ndarray) -> ir.Value:
+        """x times int4 [K, N] under scales [K / block, N]; `codes` int8 -8..7 [N, K], `scales` fp32 [N, K / block]."""
+        emit, stem = product.emit, stem_of(product)
+        stored = emit.constant(f"{stem}.int4", np.ascontiguousarray(codes.T).astype(ml_dtypes.int4))
+        by = emit.constant(f"{stem}.scales", within(np.ascontiguousarray(scales.T), product.dtype))
+        weight = emit.op("DequantizeLinear", stored, by, axis=0, block_size=self.block)
+        return emit.op("MatMul", product.half_x(), weight)
+
+    def offsets(self, product: Product, codes: Codes) -> ir.Value:
+        """Sums of x over blocks times what each block's weights have in common."""
+        assert codes.minima is not None
+        emit, common = product.emit, codes.minima.astype(np.float32) + 8 * codes.scales.astype(np.float32)
+        table = emit.constant(
+            f"{stem_of(product)}.offsets", within(np.ascontiguousarray(common.T), product.dtype)
+        )
+        if product.x not in self.sums:
+            self.sums[product.x] = self.block_sums(product, codes.shape[1])
+        return emit.op("MatMul", self.sums[product.x], table)
+
+    def block_sums(self, product: Product, k: int) -> ir.Value:
+        """[.., K] -> [.., K / block], summed in fp32."""
+        emit, x = product.emit, product.emit.cast(product.half_x(), FLOAT)
+        lead = (0,) if product.is_head else (0, 0)
+        sums = emit.op(
+            "ReduceSum", emit.shaped(x, *lead, k // self.block, self.block), emit.ints(-1), keepdims=0
+        )
+        sums.type = ir.TensorType(FLOAT)
+        return emit.cast(sums, product.dtype)
+
+
+def symmetric(weight: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """int8 codes -8..7 [N, K] and fp32 scales [N, K / block] of least squared error among a few scales."""
+    blocks = weight.reshape(weight.shape[0], -1, block)
+    top = np.abs(blocks).max(-1, keepdims=True)
+    best, kept = np.full(top.shape, np.inf, np.float32), (np.zeros(blocks.shape, np.int8), np.zeros_like(top))
+    for part in (1.0, 0.95, 0.9, 0.85, 0.8, 0.75):
+        for largest in (7.0, -8.0):  # the code that the largest weight gets
+            scale = part * np.where(np.take_along_axis(blocks, peak(blocks), -1) < 0, -top, top) / largest
+            codes = np.clip(np.rint(blocks / np.where(scale == 0, 1, scale)), -8, 7)
+            error = ((blocks - codes * scale) ** 2).sum(-1, keepdims=True)
+            better = error < best
+            best = np.where(better, error, best)
+            kept = np.where(better, codes, kept[0]).astype(np.int8), np.where(better, scale, kept[1])
+    return kept[0].reshape(weight.shape), kept[1][..., 0].astype(np.float32)
+
+
+def peak(blocks: np.ndarray) -> np.ndarray:
+    """Where the largest magnitude of each block stands, int [n, blocks, 1]."""
+    found: np.ndarray = np.abs(blocks).argmax(-1)[..., None]
+    return found
+
+
+def int8_columns(product: Product) -> ir.Value:
+    """w8: signed 8-bit codes, one scale an output."""
+    codes, scales = columns(product.array())
+    emit, stem = product.emit, stem_of(product)
+    stored = emit.constant(f"{stem}.int8", codes)
+    weight = emit.op(
+        "DequantizeLinear", stored, emit.constant(f"{stem}.scales", within(scales, product.dtype)), axis=1
+    )
+    return emit.op("MatMul", product.half_x(), weight)
+
+
+def columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int8 [K, N] and fp32 [N], rounded to half precision first, so that codes fit the scale that is stored."""
+    scales = np.abs(weight).max(0) / 127
+    scales = np.where(scales == 0, 1, scales).astype(np.float16).astype(np.float32)
+    scales = np.maximum(scales, np.float32(6e-8))
+    return np.clip(np.rint(weight / scales), -127, 127).astype(np.int8), scales
+
+
+def stem_of(product: Product) -> str:
+    """`model.layers.0.mlp.up_proj`."""
+    return str(product.weight.name).removesuffix(".weight")

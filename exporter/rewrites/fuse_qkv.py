@@ -1,0 +1,85 @@
+"""Query, key and value: three products over one input become one, read packed by GroupQueryAttention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from specc.exporter.graph.graph import Graph, constant, copy_of, initializer, insert, producer, tidy
+from specc.exporter.graph.names import scope_of
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One linear map: x [1, R, in] times weight [in, out] plus bias [out] (None without)."""
+
+    x: ir.Value
+    weight: ir.Value
+    bias: np.ndarray | None
+
+
+def fuse_qkv(graph: Graph) -> Graph:
+    """Graph -> Graph; only where rotary is in the attention already: a packed input cannot be turned outside."""
+    out = copy_of(graph)
+    for node in list(out.model.graph):
+        if node.op_type == "GroupQueryAttention" and node.inputs[1] is not None and len(node.inputs) > 7:
+            fuse_one(out.model.graph, node)
+    return tidy(out)
+
+
+def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
+    """Pack one layer's three projections, when they read the same rows and all or none have a bias."""
+    parts = [match_projection(unflatten(attention.inputs[slot])) for slot in range(3)]
+    q, k, v = parts
+    if q is None or k is None or v is None or not (q.x is k.x is v.x):
+        return
+    if len({part.bias is None for part in (q, k, v)}) != 1:
+        return
+    stem = f"{scope_of(attention) or attention.name}.qkv_proj"
+    packed = np.concatenate([np.asarray(p.weight.const_value.numpy()) for p in (q, k, v)], axis=1)  # type: ignore[union-attr]
+    nodes = [ir.node("MatMul", [q.x, initializer(graph, f"{stem}.weight", packed)], name=stem)]
+    if q.bias is not None:
+        bias = np.concatenate([np.asarray(p.bias) for p in (q, k, v)])
+        added = [nodes[0].outputs[0], initializer(graph, f"{stem}.bias", bias)]
+        nodes.append(ir.node("Add", added, name=f"{stem}.add"))
+    insert(attention, *nodes)
+    attention.replace_input_with(0, nodes[-1].outputs[0])
+    attention.replace_input_with(1, None)
+    attention.replace_input_with(2, None)
+
+
+def unflatten(value: ir.Value | None) -> ir.Value | None:
+    """Skip reshapes that only cut heads and join them again ([1,R,n*d] -> [1,R,n,d] -> [1,R,n*d])."""
+    joined = producer(value, "Reshape")
+    cut = producer(joined.inputs[0], "Reshape") if joined else None
+    if cut is None:
+        turned = producer(joined.inputs[0], "Transpose") if joined else None
+        before = producer(turned.inputs[0], "Transpose") if turned else None
+        cut = producer(before.inputs[0], "Reshape") if before else None
+    return cut.inputs[0] if cut is not None else value
+
+
+def match_projection(value: ir.Value | None) -> Projection | None:
+    """The product (and bias) that makes `value`, None when it is something else."""
+    added = producer(value, "Add")
+    if added is not None:
+        for product, bias in (added.inputs, added.inputs[::-1]):
+            inner, array = match_projection_without_bias(product), constant(bias)
+            if inner is not None and array is not None and array.ndim == 1:
+                return Projection(inner.x, inner.weight, array)
+    return match_projection_without_bias(value)
+
+
+def match_projection_without_bias(value: ir.Value | None) -> Projection | None:
+    """The MatMul with a constant right side that makes `value`."""
+    product = producer(value, "MatMul")
+    if product is None:
+        return None
+    x, weight = product.inputs
+    return (
+        Projection(x, weight, None)
+        if x is not None and weight is not None and weight.const_value is not None
+        else None
+    )

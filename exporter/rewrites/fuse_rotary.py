@@ -1,0 +1,141 @@
+"""Rotary position: the rotation of query and key moves into GroupQueryAttention, with its table and `position`."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from specc.exporter.graph.graph import Graph, constant, copy_of, initializer, producer, shape_of, tidy
+
+QUERY, KEY, COS, POSITION = 0, 1, 7, 9
+
+
+def fuse_rotary(graph: Graph) -> Graph:
+    """Graph -> Graph; a layer whose query or key is turned in another way keeps its own nodes."""
+    out = copy_of(graph)
+    for node in list(out.model.graph):
+        if node.op_type == "GroupQueryAttention" and len(node.inputs) <= COS:
+            fuse_one(out.model.graph, node)
+    return tidy(out)
+
+
+def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
+    """Let one attention node turn its own query and key, when both are turned by one table at one position."""
+    turned_query, turned_key = (match_rotation(attention.inputs[slot]) for slot in (QUERY, KEY))
+    if turned_query is None or turned_key is None:
+        return
+    (query, *table), (key, *key_table) = turned_query, turned_key
+    if any(a is not b for a, b in zip(table, key_table, strict=True)):
+        return
+    cos, sin, position = table
+    half_cos, half_sin = half_table(cos), half_table(sin)
+    if half_cos is None or half_sin is None:
+        return
+    cached = initializer(graph, "cos_cache", half_cos), initializer(graph, "sin_cache", half_sin)
+    attention.replace_input_with(QUERY, query)
+    attention.replace_input_with(KEY, key)
+    attention.resize_inputs(POSITION + 1)
+    for slot, value in zip(range(COS, POSITION + 1), (*cached, position), strict=True):
+        attention.replace_input_with(slot, value)
+    attention.attributes["do_rotary"] = ir.AttrInt64("do_rotary", 1)
+    attention.attributes["rotary_interleaved"] = ir.AttrInt64("rotary_interleaved", 0)
+
+
+Rotation = tuple[ir.Value, ir.Value, ir.Value, ir.Value]
+
+
+def match_rotation(value: ir.Value | None) -> Rotation | None:
+    """(flat input [1, R, heads*dim], cos, sin, position) when `value` is that input turned head by head."""
+    flat = producer(value, "Reshape")
+    back = producer(flat.inputs[0], "Transpose") if flat else None
+    total = producer(back.inputs[0], "Add") if back else None
+    if back is None or total is None or not swaps_rows_and_heads(back):
+        return None
+    for straight, crossed in (total.inputs, total.inputs[::-1]):
+        found = match_terms(straight, crossed)
+        if found is not None:
+            return found
+    return None
+
+
+def match_terms(straight: ir.Value | None, crossed: ir.Value | None) -> Rotation | None:
+    """Match x*cos + rotate_half(x)*sin, x being the transposed heads of a flat input."""
+    a, b = producer(straight, "Mul"), producer(crossed, "Mul")
+    if a is None or b is None:
+        return None
+    for x, cos in (a.inputs, a.inputs[::-1]):
+        for half, sin in (b.inputs, b.inputs[::-1]):
+            looked = match_lookup(cos), match_lookup(sin)
+            if looked[0] is None or looked[1] is None or x is None or not is_rotate_half(half, x):
+                continue
+            flat = flat_heads(x)
+            if flat is not None and looked[0][1] is looked[1][1]:
+                return flat, looked[0][0], looked[1][0], looked[0][1]
+    return None
+
+
+def match_lookup(value: ir.Value | None) -> tuple[ir.Value, ir.Value] | None:
+    """(table, position) when `value` is table[position] with an axis of one for the heads."""
+    spread = producer(value, "Unsqueeze")
+    looked = producer(spread.inputs[0], "GatherND", "Gather") if spread else None
+    if looked is None:
+        return None
+    table, position = looked.inputs
+    if looked.op_type == "GatherND":
+        inner = producer(position, "Unsqueeze")
+        position = inner.inputs[0] if inner else None
+    return None if table is None or position is None or constant(table) is None else (table, position)
+
+
+def is_rotate_half(value: ir.Value | None, x: ir.Value) -> bool:
+    """Whether `value` is concat(-x[half:], x[:half]) along the last axis."""
+    joined = producer(value, "Concat")
+    if joined is None or len(joined.inputs) != 2 or joined.attributes["axis"].as_int() not in (-1, 3):
+        return False
+    negative = producer(joined.inputs[0], "Neg")
+    upper = producer(negative.inputs[0], "Slice") if negative else None
+    lower = producer(joined.inputs[1], "Slice")
+    half = shape_of(x)[-1] // 2
+    return slice_range(upper, x) == (half, None) and slice_range(lower, x) == (0, half)
+
+
+def slice_range(node: ir.Node | None, x: ir.Value) -> tuple[int, int | None] | None:
+    """(start, end) of a step-one slice of x's last axis; an end at or past the last element reads None."""
+    if node is None or node.inputs[0] is not x or len(node.inputs) < 5:
+        return None
+    start, end, axis, step = (constant(value) for value in node.inputs[1:5])
+    if (
+        start is None
+        or end is None
+        or axis is None
+        or step is None
+        or axis.item() not in (-1, 3)
+        or step.item() != 1
+    ):
+        return None
+    return int(start.item()), None if end.item() >= shape_of(x)[-1] else int(end.item())
+
+
+def flat_heads(x: ir.Value) -> ir.Value | None:
+    """The [1, R, heads*dim] value that x [1, heads, R, dim] was reshaped and transposed from."""
+    turned = producer(x, "Transpose")
+    shaped = producer(turned.inputs[0], "Reshape") if turned else None
+    if turned is None or shaped is None or not swaps_rows_and_heads(turned):
+        return None
+    flat = shaped.inputs[0]
+    _, heads, _, dim = shape_of(x)
+    return flat if flat is not None and shape_of(flat)[-1] == heads * dim else None
+
+
+def swaps_rows_and_heads(node: ir.Node) -> bool:
+    """Whether a Transpose swaps axes 1 and 2 of four."""
+    return list(node.attributes["perm"].as_ints()) == [0, 2, 1, 3]
+
+
+def half_table(table: ir.Value) -> np.ndarray | None:
+    """The [capacity, dim/2] half of a table whose two halves are equal; None when they are not."""
+    array = constant(table)
+    if array is None or array.ndim != 2:
+        return None
+    half = array.shape[1] // 2
+    return np.ascontiguousarray(array[:, :half]) if np.array_equal(array[:, :half], array[:, half:]) else None

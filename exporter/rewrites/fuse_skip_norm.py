@@ -1,0 +1,55 @@
+"""Residual and norm: an Add that feeds a SimplifiedLayerNormalization becomes SkipSimplifiedLayerNormalization."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from specc.exporter.graph.graph import (
+    MICROSOFT,
+    Graph,
+    copy_of,
+    insert,
+    producer,
+    replace_uses,
+    shape_of,
+    tidy,
+)
+from specc.exporter.rewrites.fuse_norm import move_type
+
+
+def fuse_skip_norm(graph: Graph) -> Graph:
+    """Graph -> Graph; the sum stays available as the fused node's fourth output."""
+    out = copy_of(graph)
+    for node in list(out.model.graph):
+        if node.op_type == "SimplifiedLayerNormalization":
+            fuse_one(node)
+    return tidy(out)
+
+
+def fuse_one(norm: ir.Node) -> None:
+    """Fuse one norm with the residual sum it reads; both addends must have the full shape (no broadcasting)."""
+    added = producer(norm.inputs[0], "Add")
+    if added is None:
+        return
+    shapes = [shape_of(value) for value in added.inputs if value is not None]
+    if (
+        len(shapes) != 2
+        or len(shapes[0]) != 3
+        or len(shapes[0]) != len(shapes[1])
+        or shapes[0][-1] != shapes[1][-1]
+    ):
+        return
+    fused = ir.node(
+        "SkipSimplifiedLayerNormalization",
+        [*added.inputs, norm.inputs[1]],
+        attributes={"epsilon": norm.attributes["epsilon"].as_float()},
+        domain=MICROSOFT,
+        num_outputs=4,
+    )
+    fused.name = f"{norm.name}_skip"
+    for unused in fused.outputs[1:3]:
+        unused.name = ""
+    insert(added, fused)
+    for old, new in ((norm.outputs[0], fused.outputs[0]), (added.outputs[0], fused.outputs[3])):
+        move_type(old, new)
+        replace_uses(old, new)

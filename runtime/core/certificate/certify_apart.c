@@ -1,0 +1,146 @@
+/* certify_apart.c - how far apart the widths are where their bits differ, as a user would notice: total
+ * variation between the rows of one position after the sampling options, and greedy choices that change.
+ *
+ * Stretches of text, spread from the start of the context to its end, are decoded at the reference width and
+ * at one width of each other class, each on the cache that it fills itself. The bound of a width's mean is
+ * the empirical Bernstein bound of Maurer and Pontil (2009, theorem 4) at 99.9 %, with positions taken as
+ * independent draws of the text. Any two widths are then within the sum of the two largest bounds, by the
+ * triangle inequality. */
+#include "core/certificate/certify.h"
+#include "core/numbers/sampling.h"
+#include <math.h>
+
+#define STRETCHES 12
+#define ROWS 1152 /* default positions in all */
+#define STEP 7919 /* places of the text between stretches */
+
+typedef struct apart {
+  int32_t length; /* positions of a stretch */
+  float *rows;    /* [length][vocab] at the reference width */
+  double *p, *q;  /* [n_ids] */
+  double sum[SPECC_MAX_WIDTHS], squares[SPECC_MAX_WIDTHS], margin;
+  int64_t n[SPECC_MAX_WIDTHS], flips[SPECC_MAX_WIDTHS];
+} apart;
+
+static const specc_options plain_options = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+
+/* The most probable id of a row; *margin: how far the second is behind. */
+static int32_t choice(const float *row, int32_t n, double *margin) {
+  int32_t best = 0;
+  double second = -INFINITY;
+  for (int32_t i = 1; i < n; i++)
+    if (row[i] > row[best]) best = i;
+  for (int32_t i = 0; i < n; i++)
+    if (i != best && (double)row[i] > second) second = (double)row[i];
+  *margin = (double)row[best] - second;
+  return best;
+}
+
+/* One position: total variation in [0, 1], and whether the greedy choice changed. A row that gives no
+ * distribution counts as 1. */
+static void hold_against(measure *m, apart *a, int32_t w, const float *row, const float *reference) {
+  const specc_options *o = m->o->options ? m->o->options : &plain_options;
+  int32_t n = m->model->n_ids, logits = m->model->target.vocab, shared = n < logits ? n : logits;
+  double tv = 0, margin = 0, other;
+  int failed = specc_distribution(o, row, logits, n, NULL, 0, 0, a->p) ||
+               specc_distribution(o, reference, logits, n, NULL, 0, 0, a->q);
+  for (int32_t i = 0; i < n && !failed; i++) tv += fabs(a->p[i] - a->q[i]) / 2;
+  tv = failed || tv > 1 ? 1 : tv;
+  a->sum[w] += tv;
+  a->squares[w] += tv * tv;
+  a->n[w]++;
+  if (tv > m->c->tv_max) m->c->tv_max = tv;
+  if (failed || choice(row, shared, &other) == choice(reference, shared, &margin)) return;
+  a->flips[w]++;
+  if (margin > a->margin) a->margin = margin;
+}
+
+/* Decodes the stretch at width w; keeps its rows or holds them against those that were kept. */
+static int decode(measure *m, apart *a, int32_t w, int32_t first, int keep) {
+  int32_t width = m->c->widths[w];
+  size_t vocab = (size_t)m->model->target.vocab;
+  for (int32_t past = m->start, real; past < m->end; past += real) {
+    real = past == m->start && first ? first : width;
+    if (real > m->end - past) real = m->end - past;
+    int code = certify_call(m, width, width, past, real, 0);
+    if (code) return code;
+    for (int32_t i = 0; i < real; i++) {
+      float *kept = a->rows + (size_t)(past + i - m->start) * vocab;
+      const float *row = m->io.logits + (size_t)i * vocab;
+      if (keep)
+        memcpy(kept, row, vocab * sizeof *row);
+      else
+        hold_against(m, a, w, row, kept);
+    }
+  }
+  return SPECC_OK;
+}
+
+/* Whether a width's rows may differ from the reference's: of those that a session may use, one of each class.
+ */
+static bool stands_apart(const measure *m, int32_t w) {
+  if (m->broken[w]) return true;
+  if (m->signature[w] == m->signature[m->reference]) return false;
+  for (int32_t v = 0; v < w; v++)
+    if (!m->broken[v] && m->signature[v] == m->signature[w]) return false;
+  return true;
+}
+
+static int decode_stretch(measure *m, apart *a, int32_t s) {
+  int32_t context = m->model->context;
+  m->start = STRETCHES > 1 ? (int32_t)((int64_t)(context - a->length) * s / (STRETCHES - 1)) : 0;
+  m->end = m->start + a->length;
+  m->shift = s * STEP;
+  int code = certify_prefill(m, 0);
+  if (!code) code = decode(m, a, m->reference, 0, 1);
+  for (int32_t w = 0; w <= m->reference && !code; w++)
+    if (stands_apart(m, w)) code = decode(m, a, w, m->broken[w] && m->c->widths[w] > 1 ? 1 : 0, 0);
+  m->shift = 0;
+  return code;
+}
+
+static double bound(const apart *a, int32_t w) {
+  const double log_2000 = 7.600902459542082;
+  double n = (double)a->n[w];
+  if (n < 2) return a->n[w] ? 1 : 0;
+  double mean = a->sum[w] / n, variance = (a->squares[w] - n * mean * mean) / (n - 1);
+  double b = mean + sqrt(2 * (variance > 0 ? variance : 0) * log_2000 / n) + 7 * log_2000 / (3 * (n - 1));
+  return b < 1 ? b : 1;
+}
+
+static void conclude(measure *m, const apart *a) {
+  specc_certificate *c = m->c;
+  double worst = 0, second = 0;
+  for (int32_t w = 0; w <= m->reference; w++) {
+    double b = bound(a, w);
+    if (b > worst)
+      second = worst, worst = b;
+    else if (b > second)
+      second = b;
+    if (a->n[w] > c->tv_rows) c->tv_rows = a->n[w];
+    if (a->flips[w] > c->flips) c->flips = a->flips[w];
+  }
+  c->flip_margin = a->margin;
+  c->tv_mean = worst + second < 1 ? worst + second : 1;
+}
+
+int certify_apart(measure *m) {
+  bool any = false;
+  for (int32_t w = 0; w <= m->reference; w++) any = any || stands_apart(m, w);
+  if (!any) return SPECC_OK;
+  apart a = {.length = (m->o->bounded_rows > 0 ? m->o->bounded_rows : ROWS) / STRETCHES};
+  if (a.length > m->model->context) a.length = m->model->context;
+  if (a.length < 1) a.length = 1;
+  size_t n = (size_t)m->model->n_ids;
+  a.rows = malloc((size_t)a.length * (size_t)m->model->target.vocab * sizeof *a.rows);
+  a.p = malloc(2 * n * sizeof *a.p);
+  int code = a.rows && a.p
+                 ? SPECC_OK
+                 : specc_error(SPECC_E_MEMORY, "no memory to compare %d rows of two widths", a.length);
+  a.q = a.p ? a.p + n : NULL;
+  for (int32_t s = 0; s < STRETCHES && !code; s++) code = decode_stretch(m, &a, s);
+  if (!code) conclude(m, &a);
+  free(a.rows);
+  free(a.p);
+  return code;
+}

@@ -1,0 +1,143 @@
+/* control.c - does a proposal pay? A node is proposed while what it brings is worth its row; when rounds cost
+ * more than plain decoding, proposing pauses, for longer each time, and is tried again.
+ *
+ * What it may look at: committed tokens, costs in the certificate, and nodes up to a round's first rejection.
+ * What stood behind that was dropped unseen; its draws come again from the same numbers, so a decision that
+ * looked at it would bias the law. */
+#include "core/session/control.h"
+
+#define PRIOR 4.0    /* judged nodes that a first guess counts for */
+#define FADES 0.98   /* of all counts in a round: a source that stopped paying is tried again */
+#define RECENT 128.0 /* tokens before the costs are halved */
+#define WINDOW 12    /* rounds before a pause or a release is decided */
+#define PAUSE_FIRST 16
+#define PAUSE_LONGEST 256
+#define STOPS_BELOW 0.98 /* plain cost over real cost: hysteresis */
+#define TRUSTED_ABOVE 1.05
+
+/* First guesses, in round numbers; a source's own counts soon outweigh them. */
+static double first_guess(int32_t source) {
+  static const double lookup[] = {0.3, 0.3, 0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85};
+  static const double unseen[] = {0.45, 0.45, 0.45, 0.45, 0.45, 0.45, 0.45, 0.45};
+  if (source >= SOURCE_LOOKUP && source < SOURCE_TABLE)
+    return lookup[source - SOURCE_LOOKUP < 8 ? source - SOURCE_LOOKUP : 8];
+  if (source >= SOURCE_TABLE && source < SOURCE_HEAD)
+    return 0.15 + 0.2 * (source % 4) + 0.05 * (source / 4 % 2);
+  if (source >= SOURCE_HEAD && source < SOURCE_HEAD_UNSEEN) return (source - SOURCE_HEAD + 0.5) / 8;
+  return source >= SOURCE_HEAD_UNSEEN && source < SOURCE_OTHER ? unseen[source - SOURCE_HEAD_UNSEEN] : 0.5;
+}
+
+static double estimate(const control *c, int32_t source) {
+  return (c->accepted[source] + PRIOR * first_guess(source)) / (c->judged[source] + PRIOR);
+}
+
+static double width_cost(const specc_certificate *c, int32_t width) {
+  for (int32_t i = 0; i < c->n_widths; i++)
+    if (c->widths[i] == width) return c->call_ms[i];
+  return 0;
+}
+
+void control_begin(control *c, const struct specc_model *m) {
+  memset(c, 0, sizeof *c);
+  c->pause = PAUSE_FIRST;
+  c->draft_ms = m->certificate.draft_call_ms;
+  c->call_ms[0] = width_cost(&m->certificate, m->law_width);
+  c->priced = c->call_ms[0] > 0;
+  for (int32_t k = 1; k <= m->k_max; k++) {
+    double cost = m->verify_width[k] ? width_cost(&m->certificate, m->verify_width[k]) : 0;
+    c->call_ms[k] = cost > c->call_ms[k - 1] ? cost : c->call_ms[k - 1]; /* more rows are never cheaper */
+  }
+  c->tokens = 16;
+  c->spent_ms = c->tokens * c->call_ms[0];
+}
+
+bool control_paused(control *c) {
+  if (!c->resume_in || SPECC_FAULT(always_proposes)) return false;
+  c->resume_in--;
+  return true;
+}
+
+void control_round(control *c, int32_t k) {
+  c->k = k;
+  for (int32_t i = 0; i < SOURCES; i++) {
+    c->judged[i] *= FADES;
+    c->accepted[i] *= FADES;
+  }
+  memset(c->source, 0, sizeof c->source);
+  memset(c->unseen, 0, sizeof c->unseen);
+}
+
+/* Chance that all nodes before `depth` stand. */
+static double reach(const control *c, int32_t depth) {
+  double r = 1;
+  for (int32_t i = 0; i < depth; i++) r *= estimate(c, c->source[i]);
+  return r;
+}
+
+/* A row is worth asking for if this node, or a chain of nodes like it, brings more tokens than its time would
+ * bring otherwise. */
+static bool worth(const control *c, int32_t depth, double chance, int32_t calls) {
+  double rate = c->tokens / c->spent_ms, gain = 0, here = reach(c, depth);
+  for (int32_t j = 1; depth + j <= c->k; j++) {
+    gain += here *= chance;
+    double cost = c->call_ms[depth + j] - c->call_ms[depth] + c->draft_ms * (calls ? calls + j - 1 : 0);
+    if (gain > cost * rate) return true;
+  }
+  return false;
+}
+
+int control_pays(control *c, int32_t depth, int32_t source, int32_t calls) {
+  if (depth >= SPECC_MAX_K) return 0;
+  if (c->priced && !SPECC_FAULT(always_proposes) && !worth(c, depth, estimate(c, source), calls)) return 0;
+  bool unseen = source >= SOURCE_HEAD_UNSEEN && source < SOURCE_OTHER;
+  *(unseen ? &c->unseen[depth] : &c->source[depth]) = source;
+  return 1;
+}
+
+static void count(control *c, int32_t source, bool stands) {
+  c->judged[source] += 1;
+  c->accepted[source] += stands;
+}
+
+/* Nodes whose being there may be known: up to the first rejection, and on while they are no draws; the first
+ * draw after it is known to be there, what it drew is not, nor what came of that. */
+static int32_t knowable(const specc_request *r, const specc_proposal *d, int32_t n_accepted) {
+  bool drawn = r->options.temperature > 0 && r->rule == SPECC_RULE_REJECTION;
+  int32_t n = n_accepted + 1 < d->n ? n_accepted + 1 : d->n;
+  for (; n < d->n; n++)
+    if (drawn && d->q[n]) return n + 1;
+  return n;
+}
+
+/* After WINDOW rounds: pause if they cost more than plain decoding, forget old pauses if they clearly paid.
+ */
+static void decide(control *c) {
+  double gain = c->tokens * c->call_ms[0] / c->spent_ms;
+  if (++c->window < WINDOW) return;
+  c->window = 0;
+  if (gain > TRUSTED_ABOVE) c->pause = PAUSE_FIRST;
+  if (gain >= STOPS_BELOW) return;
+  c->resume_in = c->pause;
+  c->pause = c->pause * 2 < PAUSE_LONGEST ? c->pause * 2 : PAUSE_LONGEST;
+  c->tokens = 16;
+  c->spent_ms = c->tokens * c->call_ms[0];
+}
+
+void control_judged(control *c, const specc_request *r, const specc_proposal *d, int32_t n_accepted) {
+  for (int32_t i = 0; i < d->n && i <= n_accepted; i++) {
+    count(c, c->source[i], i < n_accepted);
+    if (c->unseen[i] && d->q[i]) count(c, c->unseen[i], i < n_accepted);
+  }
+  if (n_accepted == d->n && d->n < c->k && c->unseen[d->n])
+    count(c, c->unseen[d->n], false); /* it ran and did not propose */
+  int32_t n = knowable(r, d, n_accepted), calls = n == d->n && n < c->k && c->unseen[n];
+  for (int32_t i = 0; i < n; i++) calls += d->q[i] != NULL;
+  if (!c->priced || (!d->n && !calls)) return;
+  c->spent_ms += c->call_ms[n] + c->draft_ms * calls;
+  c->tokens += n_accepted + 1;
+  if (c->tokens > RECENT) {
+    c->tokens /= 2;
+    c->spent_ms /= 2;
+  }
+  decide(c);
+}

@@ -1,0 +1,217 @@
+/* round.c - one round: what is proposed, the target call that verifies it, and the judgement row by row. */
+#include "core/session/session.h"
+#include <math.h>
+
+/* The row that decides the token at index n_tokens + depth. */
+row session_row(const specc_session *s, const float *logits, int32_t n_logits, int32_t depth) {
+  const specc_model *m = s->model;
+  bool bans_end = s->n_tokens + depth - s->n_prompt < s->request.min_new_tokens && !s->request.ignore_eos;
+  return (row){logits, n_logits, m->n_ids, s->tokens, s->n_tokens + (SPECC_FAULT(penalty_half) ? 0 : depth),
+      s->n_prompt, m->eos, bans_end ? m->n_eos : 0, NULL};
+}
+
+/* Tokens that may be proposed: one slot is the round's own token, the rest must fit context and
+ * max_new_tokens. */
+static int32_t lookahead(const specc_session *s) {
+  int32_t room = s->model->context - s->n_tokens,
+          left = s->request.max_new_tokens - (s->n_tokens - s->n_prompt);
+  int32_t most = (room < left ? room : left) - 1, k = s->k;
+  if (SPECC_FAULT(no_clamp)) most = k;
+  if (SPECC_FAULT(k_from_discarded) && s->proposal.n && s->drafted[s->proposal.n - 1] % 2) k = 1;
+  k = most < k ? most : k;
+  while (k > 0 && !s->model->verify_width[k]) k--;
+  return k;
+}
+
+/* q of a node's own token; negative where its map has no column for it. */
+static double own_q(const specc_session *s, const specc_proposal *d, int32_t i) {
+  const specc_draft_map *map = d->map[i];
+  if (!map) return d->q[i][d->token[i]];
+  return map->n_ids == s->model->n_ids && map->column[d->token[i]] >= 0 ? d->q[i][map->column[d->token[i]]]
+                                                                        : -1;
+}
+
+static int check_proposal(const specc_session *s, const specc_proposal *d, int32_t k) {
+  if (d->n < 0 || d->n > k)
+    return specc_error(SPECC_E_DRAFT, "the drafter %s proposed %d tokens where at most %d were asked for",
+        s->model->drafter.name, d->n, k);
+  for (int32_t i = 0; i < d->n; i++) {
+    if (d->parent[i] != i - 1 && !SPECC_FAULT(tree_unchecked))
+      return specc_error(SPECC_E_DRAFT,
+          "the drafter %s proposed a tree (node %d has parent %d); only chains have a rule with a proof yet",
+          s->model->drafter.name, i, d->parent[i]);
+    if (d->token[i] < 0 || d->token[i] >= s->model->n_ids)
+      return specc_error(SPECC_E_DRAFT, "the drafter %s proposed id %d; ids are 0 to %d",
+          s->model->drafter.name, d->token[i], s->model->n_ids - 1);
+    if (d->q[i] && !(own_q(s, d, i) > 0 && own_q(s, d, i) <= 1.0000001))
+      return specc_error(SPECC_E_DRAFT, "the drafter %s gives its own token %d the probability %g",
+          s->model->drafter.name, d->token[i], own_q(s, d, i));
+  }
+  return SPECC_OK;
+}
+
+/* A drafter that fails is left out for the rest of the request, and the reason is kept. */
+int session_propose(specc_session *s) {
+  specc_proposal *d = &s->proposal;
+  int32_t k = s->k ? lookahead(s) : 0;
+  bool paused = k && control_paused(&s->control);
+  d->n = d->calls = 0;
+  d->length = -1;
+  memset(d->map, 0, sizeof d->map);
+  s->stats.rounds_paused += paused;
+  if (k < 1 || paused) return SPECC_OK;
+  control_round(&s->control, k);
+  double begin = specc_now();
+  specc_draft_context context = {s->tokens, s->n_tokens, s->n_prompt, k, s->model->n_ids, s->request.rule,
+      s->noise.seed, s->noise.sample, 0, &s->sampler, {0}, s->hidden, s->model->drafter.hidden, 0};
+  for (int32_t i = 0; i < k; i++) context.q[i] = s->q + (size_t)i * (size_t)s->model->n_ids;
+  int code = s->model->drafter.propose(s->draft, &context, d);
+  if (!code) code = check_proposal(s, d, k);
+  s->stats.draft_seconds += specc_now() - begin;
+  s->stats.draft_calls += d->calls;
+  s->stats.draft_length = d->length;
+  if (code) {
+    d->n = 0;
+    s->k = 0;
+    s->stats.enabled = 0;
+    s->stats.reasons |= SPECC_R_DRAFT_ERROR;
+  }
+  for (int32_t i = 0; i < d->n; i++) s->tokens[s->n_tokens + i] = s->drafted[i] = d->token[i];
+  return SPECC_OK;
+}
+
+static void fill_rows(specc_session *s, int32_t rows) {
+  int32_t last = s->model->context - 1,
+          past = s->length + (SPECC_FAULT(position_off_by_one) && s->length ? 1 : 0);
+  for (int32_t i = 0; i < rows; i++) {
+    s->io.input_ids[i] = s->tokens[s->n_tokens - 1 + (i <= s->proposal.n ? i : s->proposal.n)];
+    s->io.position[i] = past + i < last ? past + i : last;
+    s->io.logit_rows[i] = i;
+  }
+  *s->io.past_len = past;
+}
+
+/* The target's own choice for a slot with no proposal to judge: plain decoding, or the bonus. */
+static int choose(specc_session *s, const row *r, int32_t position, int32_t *token) {
+  if (s->request.options.temperature == 0) return greedy(&s->work, &s->request.options, r, s->p, token);
+  int code = distribution(&s->work, &s->request.options, r, s->p);
+  if (!code)
+    *token = draw(s->p, NULL, r->n_ids, s->request.rule, s->noise, position, PURPOSE_TARGET, s->work.block);
+  return code;
+}
+
+/* 1: the proposed token stands; 0: *token is emitted instead; negative: -error. */
+static int judge_slot(specc_session *s, const row *r, int32_t slot, int32_t *token) {
+  const specc_proposal *d = &s->proposal;
+  specc_options o = s->request.options;
+  if (SPECC_FAULT(options_on_bonus_only)) {
+    o.n_bias = 0;
+    o.top_k = 0;
+    o.top_p = 1;
+    o.min_p = 0;
+  }
+  if (o.temperature == 0 || (SPECC_FAULT(greedy_threshold) && o.temperature < 1e-5)) {
+    int code = greedy(&s->work, &o, r, s->p, token);
+    return code ? -code : *token == d->token[slot];
+  }
+  int code = distribution(&s->work, &o, r, s->p);
+  if (code) return -code;
+  drawn x = {d->token[slot], d->q[slot], d->map[slot]};
+  return judge(&s->work, s->p, x, s->request.rule, s->noise, s->n_tokens + slot, token);
+}
+
+/* A draw over a row that holds a NaN finds no winner; no such row should get this far. */
+static int nothing_drawn(void) {
+  return specc_error(SPECC_E_NUMERICS, "a row gave no token to draw; nothing of the round was committed");
+}
+
+static int accept(specc_session *s) {
+  const specc_proposal *d = &s->proposal;
+  int32_t vocab = s->model->target.vocab, slot = 0;
+  for (; slot < d->n; slot++) {
+    row r = session_row(s, s->io.logits + (size_t)slot * (size_t)vocab, vocab, slot);
+    int stands = judge_slot(s, &r, slot, &s->emitted[slot]);
+    if (stands < 0) return -stands;
+    if (s->emitted[slot] < 0) return nothing_drawn();
+    if (s->traced) session_trace(s, slot, stands);
+    if (!stands) {
+      s->n_emitted = slot + 1;
+      return SPECC_OK;
+    }
+  }
+  size_t from = (size_t)(SPECC_FAULT(bonus_row) && slot ? slot - 1 : slot);
+  row r = session_row(s, s->io.logits + from * (size_t)vocab, vocab, slot);
+  s->n_emitted = slot + 1;
+  int code = choose(s, &r, s->n_tokens + slot, &s->emitted[slot]);
+  if (!code && s->emitted[slot] < 0) code = nothing_drawn();
+  if (!code && s->traced) session_trace(s, slot, 0);
+  if (!code && SPECC_FAULT(extra_token) && slot && slot == s->k)
+    code = choose(s, &r, s->n_tokens + slot + 1, &s->emitted[s->n_emitted++]);
+  return code;
+}
+
+/* ------------------------------------------------------------------ judged where the logits are */
+/* Not where p is to be seen, where a drafter has a q of its own, or where a fault of the judgement is to
+ * show. */
+static bool is_judged_there(const specc_session *s) {
+  bool there = s->model->target.judge && !s->traced;
+#ifdef SPECC_CONTROLS
+  there = there && atomic_load(&specc_fault_active) == SPECC_FAULT_none;
+#endif
+  for (int32_t i = 0; i < s->proposal.n; i++) there = there && !s->proposal.q[i];
+  return there;
+}
+
+static int accept_there(specc_session *s) {
+  const specc_model *m = s->model;
+  int32_t n = s->proposal.n, early = s->request.min_new_tokens - (s->n_tokens - s->n_prompt),
+          stands[SPECC_MAX_K + 1];
+  int32_t bans = s->request.ignore_eos || early < 0 ? 0 : early < n + 1 ? early : n + 1;
+  specc_judging j = {.options = &s->request.options,
+      .history = s->tokens,
+      .proposed = s->proposal.token,
+      .banned = m->eos,
+      .seed = s->noise.seed,
+      .sample = s->noise.sample,
+      .rule = s->request.rule,
+      .position = s->n_tokens,
+      .n_ids = m->n_ids,
+      .rows = n + 1,
+      .n_proposed = n,
+      .n_history = s->n_tokens,
+      .n_prompt = s->n_prompt,
+      .n_banned = m->n_eos,
+      .banned_rows = bans};
+  int code = m->target.judge(s->cache, &j, stands, s->emitted);
+  for (s->n_emitted = 1; !code && s->n_emitted <= n && stands[s->n_emitted - 1];) s->n_emitted++;
+  return code;
+}
+
+int session_verify(specc_session *s) {
+  const specc_model *m = s->model;
+  int32_t n = s->proposal.n, rows = n ? m->verify_width[n] : m->law_width;
+  if (!SPECC_FAULT(stale_entries) && !SPECC_FAULT(no_clamp) && s->length != s->n_tokens - 1)
+    return specc_error(SPECC_E_ENGINE,
+        "the cache holds %d entries before a round at %d tokens; this is a fault of the library, please "
+        "report it",
+        s->length, s->n_tokens);
+  fill_rows(s, rows);
+  double begin = specc_now();
+  bool there = is_judged_there(s);
+  int code = m->target.run(s->cache, rows, there ? 0 : rows);
+  s->stats.target_seconds += specc_now() - begin;
+  if (code) return code;
+  session_keep_hidden(s, n + 1);
+  s->n_decisions = 0;
+  if ((code = there ? accept_there(s) : accept(s))) return code;
+  s->stats.target_calls++;
+  s->stats.rounds++;
+  s->stats.proposed += n;
+  s->stats.accepted += s->n_emitted - 1;
+  control_judged(&s->control, &s->request, &s->proposal, s->n_emitted - 1);
+  if (n) {
+    s->stats.rounds_proposing++;
+    s->stats.accepted_length[s->n_emitted - 1 <= SPECC_MAX_K ? s->n_emitted - 1 : SPECC_MAX_K]++;
+  }
+  return SPECC_OK;
+}

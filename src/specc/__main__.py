@@ -1,0 +1,5 @@
+"""`python -m specc` is the command `specc`."""
+
+from specc.cli import main
+
+main()

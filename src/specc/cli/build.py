@@ -1,0 +1,31 @@
+"""`specc build`: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from specc.cli.options import FOLDER, as_json, out, recipe_path, with_target
+
+
+@click.command("build")
+@click.argument("recipe")
+@with_target
+@click.option(
+    "-o", "--out", "place", type=FOLDER, help="The bundle's folder; default: the recipe's name, here."
+)
+@click.option(
+    "--sensitivity", is_flag=True, help="Measure what quantizing each group of layers alone costs (minutes)."
+)
+@as_json
+def build_verb(
+    recipe: str, hardware: str | None, place: Path | None, sensitivity: bool, as_json: bool
+) -> None:
+    """Build the bundle of RECIPE (a file, or the name of one that comes along)."""
+    from specc.cli import tables as show
+    from specc.pipeline.build import build, summary
+
+    with show.StageBars() as bars:
+        built = build(recipe_path(recipe), hardware, place, bars, sensitivity)
+    out(summary(built)) if as_json else show.built(built)

@@ -1,0 +1,110 @@
+"""`specc distill`: train a draft for a recipe's target on the target's own answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from specc.calib.prompts import CLASSES
+from specc.cli.options import FOLDER, SEED, Number, as_json, out, recipe_path
+from specc.errors import InputError
+
+KINDS = ("feature", "medusa", "small", "early-exit", "table")
+ONLY_FOR = {"ids": ("feature", "medusa"), "layers": ("small", "early-exit"), "epochs": KINDS[:-1]}
+"""Options that other kinds have no use for."""
+
+
+@click.command("distill")
+@click.argument("recipe")
+@click.option("--out", "folder", type=FOLDER, help="Folder to write; default NAME-draft.")
+@click.option(
+    "--kind", type=click.Choice(KINDS), default="feature", help="Draft head or model, or the table alone."
+)
+@click.option("--data", type=FOLDER, help="Folder of the answers, made once; default: in the cache.")
+@click.option("--prompts", type=FOLDER, help="Own prompts, one a line, instead of ours.")
+@click.option(
+    "--tokens", type=Number(100, 10**9, whole=True), default=240_000, help="Answer tokens to train on."
+)
+@click.option(
+    "--epochs", type=Number(1, 1000, whole=True), default=5, help="Times that all of them are seen."
+)
+@click.option("--leave-out", type=click.Choice(CLASSES), help="Train on no prompt of this class.")
+@click.option("--ids", type=Number(2, 10**7, whole=True), default=2048, help="Size of the draft vocabulary.")
+@click.option("--layers", type=Number(1, 1000, whole=True), help="Of a small model, or before an early exit.")
+@click.option("--seed", type=SEED, default=2026)
+@click.option(
+    "--table/--no-table", default=True, help="Also write the n-gram table; it can reveal text of the data."
+)
+@click.option(
+    "--min-count", type=Number(1, 65535, whole=True), default=2, help="Least occurrences in the table."
+)
+@as_json
+def distill_verb(
+    recipe: str,
+    folder: Path | None,
+    kind: str,
+    data: Path | None,
+    prompts: Path | None,
+    tokens: int,
+    epochs: int,
+    leave_out: str | None,
+    ids: int,
+    layers: int | None,
+    seed: int,
+    table: bool,
+    min_count: int,
+    as_json: bool,
+) -> None:
+    """Train a draft for the target of RECIPE on the target's own answers. Run again, it goes on where it stopped."""
+    from dataclasses import asdict
+
+    from specc.distill.job import Asked, distill
+
+    refuse_unused(kind, table)
+
+    asked = Asked(
+        recipe_path(recipe),
+        kind=kind,
+        out=folder,
+        data=data,
+        prompts=prompts,
+        tokens=tokens,
+        epochs=epochs,
+        leave_out=leave_out,
+        ids=ids,
+        seed=seed,
+        table=table or kind == "table",
+        min_count=min_count,
+        layers=layers or 0,
+    )
+    made = distill(asked, told)
+    if as_json:
+        out({"folder": str(made.folder), "files": [asdict(f) for f in made.files], "accepted": made.accepted})
+        return
+    for file in made.files:
+        click.echo(f"{made.folder / file.path}  {file.bytes / 1e6:.1f} MB")
+    for name, values in made.accepted.items():
+        click.echo(f"accepted, {name:<10} " + " ".join(f"{value:.2f}" for value in values))
+
+
+def refuse_unused(kind: str, table: bool) -> None:
+    """Raise InputError for an option that was given and would change nothing."""
+    context = click.get_current_context()
+    given = [
+        name
+        for name in ("ids", "layers", "epochs", "min_count")
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    for name in given:
+        if kind not in ONLY_FOR.get(name, KINDS):
+            raise InputError(
+                f"--{name} means nothing for --kind {kind}; it is for {', '.join(ONLY_FOR[name])}"
+            )
+        if name == "min_count" and not table and kind != "table":
+            raise InputError("--min-count means nothing with --no-table; leave one of them out")
+
+
+def told(what: str, done: int, of: int, left: float) -> None:
+    """One line of progress on standard error, with the time left."""
+    click.echo(f"\r{what}: {done} of {of}, {left / 60:.1f} min left   ", err=True, nl=done >= of)

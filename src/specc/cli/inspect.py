@@ -1,0 +1,23 @@
+"""`specc inspect`: what is inside, and why speculation is on or off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from specc.cli.options import FOLDER, as_json, out, with_certificates, with_threads
+
+
+@click.command("inspect")
+@click.argument("bundle", type=FOLDER)
+@with_threads
+@with_certificates
+@as_json
+def inspect_verb(bundle: Path, threads: int, certificates: Path | None, as_json: bool) -> None:
+    """Show what is inside BUNDLE, and why speculation is on or off here."""
+    from specc.cli import tables as show
+    from specc.inspection.summary import inspect
+
+    found = inspect(bundle, threads, certificates)
+    out(found) if as_json else show.inspected(found)

@@ -1,0 +1,43 @@
+"""`specc targets`: the hardware targets."""
+
+from __future__ import annotations
+
+import click
+
+from specc.cli.options import as_json, out
+from specc.targets import Hardware
+
+
+@click.command("targets")
+@as_json
+def targets_verb(as_json: bool) -> None:
+    """List the hardware targets."""
+    from dataclasses import asdict
+
+    from specc import targets
+    from specc.cli import tables as show
+
+    found = [targets.load(name) for name in targets.names()]
+    if as_json:
+        out([{**asdict(item), "here": item.is_here()} for item in found])
+        return
+    rows = [
+        (
+            t.name,
+            t.title,
+            f"{t.memory_mb} MB",
+            f"{t.bandwidth_gb_s:g} GB/s",
+            software(t),
+            "yes" if t.verified else "no",
+        )
+        for t in found
+    ]
+    show.table("targets", ("name", "device", "memory", "bandwidth", "software", "verified"), rows)
+
+
+def software(target: Hardware) -> str:
+    """What runs the engines, and the schemes that it has; further systems go by name@system."""
+    if target.gpu is None:
+        return f"ONNX Runtime, {target.threads} threads"
+    systems = ", ".join(f"{s.name} (TensorRT {s.tensorrt}, CUDA {s.cuda})" for s in target.gpu.systems)
+    return f"SM {target.gpu.sm}; {systems}; {' '.join(target.gpu.precisions)}"

@@ -1,0 +1,1 @@
+"""What recipes, plans and bundles are; imports neither torch nor the runtime."""

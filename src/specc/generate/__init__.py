@@ -1,0 +1,1 @@
+"""Prompts in, text out: templates, runs, recordings."""

@@ -1,0 +1,1 @@
+"""What a bundle and this machine are."""

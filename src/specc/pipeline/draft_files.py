@@ -1,0 +1,138 @@
+"""The build's part of drafts: their files checked before anything is built, heads exported, tables packed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specc.contracts.bundle import file_of
+from specc.contracts.heads import (
+    Head,
+    check_exit,
+    check_head,
+    check_table,
+    ids_table,
+    is_published,
+    read_head,
+)
+from specc.contracts.plan import ModelSpec, Plan
+from specc.contracts.recipe import Recipe
+from specc.pipeline.cache import Stage, code_hash, stage, tool_versions
+from specc.pipeline.checkpoint import Described, build_extra
+from specc.pipeline.clock import Steps
+from specc.pipeline.engines import lend
+
+TABLE, IDS = "draft_table.bin", "draft_ids.bin"
+
+
+def open_head(recipe: Recipe, target: ModelSpec) -> Head | None:
+    """The recipe's trained head, if it has one; its n-gram table is checked too. Raises InputError for wrong files."""
+    part, table = recipe.draft.graph, recipe.draft.table
+    if table is not None and table.file:
+        check_table(recipe.folder / table.file, target)
+    if part is not None and part.norm:
+        check_exit(recipe.folder / part.norm, part.layers, target)
+    if part is None or not part.head:
+        return None
+    path = recipe.folder / part.head
+    head = read_head(converted(path, target) if is_published(path) else path)
+    check_head(head, part.kind, target, path)
+    return head
+
+
+def norm_of(plan: Plan) -> Path | None:
+    """The file with the norm that was trained for an early exit."""
+    part = plan.recipe.draft.graph
+    return plan.recipe.folder / part.norm if part is not None and part.norm else None
+
+
+def converted(path: Path, target: ModelSpec) -> Path:
+    """A head of Medusa's or EAGLE's published layout as a head file of ours, made once. Raises InputError."""
+    with build_extra():
+        from specc.exporter.draft_heads.published_heads import convert, weights_file
+    weights = weights_file(path)
+    files = [weights, weights.parent / "config.json"]
+    inputs = {
+        "files": [file_of(file.parent, file.name).sha256 if file.is_file() else None for file in files],
+        "target": asdict(target),
+        "code": code_hash("specc.exporter"),
+    }
+
+    def make(folder: Path) -> dict[str, Any]:
+        convert(weights, target, folder / "head.safetensors")
+        return {}
+
+    return stage("published-head", inputs, make).folder / "head.safetensors"
+
+
+def head_path(plan: Plan) -> Path:
+    """Where the head of a plan that has one lies."""
+    assert plan.head is not None
+    return Path(plan.head.file)
+
+
+def head_stage(plan: Plan, target: Described, steps: Steps, built: Stage) -> Stage:
+    """The head as draft.onnx; `built` is the target's stage, whose weight file it may read too."""
+    assert plan.draft is not None and plan.head is not None
+    inputs = {
+        "engine": asdict(plan.draft),
+        "head": plan.head.sha256,
+        "shared": built.key if plan.draft.shares else None,
+        "code": code_hash("specc.exporter"),
+        "tools": tool_versions(),
+    }
+    return stage("head", inputs, partial(write_head, plan, target, steps, built))
+
+
+def write_head(plan: Plan, target: Described, steps: Steps, built: Stage, folder: Path) -> dict[str, Any]:
+    """Export into `folder`."""
+    assert plan.draft is not None
+    with build_extra():
+        from specc.exporter.draft_heads.heads import export_head
+
+        lent = lend(built, folder) if plan.draft.shares else []
+        exported = export_head(head_path(plan), plan.draft, target.open(), folder, steps)
+        for path in lent:
+            path.unlink()
+    errors = {name: float(error) for name, error in exported.stage_errors.items()}
+    return {
+        "nodes": exported.node_count,
+        "stage_errors": errors,
+        "quality": {},
+        "notes": list(exported.notes),
+    }
+
+
+def file_stages(plan: Plan) -> list[Stage]:
+    """The map of a reduced vocabulary and the n-gram table, as files of the bundle."""
+    stages, table = [], plan.recipe.draft.table
+    if plan.head is not None and plan.head.ids is not None:
+        content = ids_table(plan.head.ids)
+        stages.append(stage("draft-ids", {"head": plan.head.sha256}, partial(write_file, IDS, content)))
+    if table is not None and table.file:
+        path = plan.recipe.folder / table.file
+        inputs = {"sha256": file_of(path.parent, path.name).sha256}
+        stages.append(
+            stage("draft-table", inputs, lambda folder: write_file(TABLE, path.read_bytes(), folder))
+        )
+    return stages
+
+
+def write_file(name: str, content: bytes, folder: Path) -> dict[str, Any]:
+    """One file of a stage."""
+    (folder / name).write_bytes(content)
+    return {"bytes": len(content)}
+
+
+def origin(plan: Plan) -> dict[str, Any] | None:
+    """Where a trained head comes from, for the manifest."""
+    if plan.head is None:
+        return None
+    part, head = plan.recipe.draft.graph, plan.head
+    name = Path(part.head).name if part is not None and part.head else ""
+    origin = {"head": name, "kind": head.kind, "sha256": head.sha256}
+    return origin | (
+        {"layout": head.published, "weights_sha256": None, "note": head.note} if head.published else {}
+    )

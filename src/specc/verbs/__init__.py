@@ -1,1 +1,0 @@
-"""A verb of the command line a file; `specc.cli` lists them."""
