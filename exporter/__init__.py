@@ -70,7 +70,7 @@ def export(
     graph = fuse(graph)
     errors["fuse"] = check.check(graph, expected, plan, "fuse")
     tell("quantize", 0.75)
-    graph = lower(graph, plan, checkpoint, ranges).noting(*checkpoint.notes())
+    graph = lower_graph(graph, plan, checkpoint, ranges).noting(*checkpoint.notes())
     errors["nodes"] = check_nodes.check_nodes(graph)
     twin = float_twin(graph) if plan.dtype == "bf16" else graph
     errors["quantize"] = check.check(twin, expected, plan, "quantize", plan.scheme)
@@ -82,7 +82,7 @@ def export(
     return Exported(files, graph.node_count, errors, judged, graph.notes, time.monotonic() - started)
 
 
-def lower(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint, ranges: Ranges | None = None) -> Graph:
+def lower_graph(graph: Graph, plan: EnginePlan, checkpoint: Checkpoint, ranges: Ranges | None = None) -> Graph:
     """Weights in the plan's scheme, read by the operators of its dialect."""
     if plan.dialect == "ort":
         from specc.exporter.lower.half_ort import half_ort

@@ -23,7 +23,7 @@ def sensitivity(
     checkpoint: Checkpoint, plan: EnginePlan, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """`group`, `kl` (nats a token) and `top1` of each group, in the order of the layers, on held-out text."""
-    from specc.exporter import fuse, lower, trace
+    from specc.exporter import fuse, lower_graph, trace
     from specc.exporter.check import check, quality
     from specc.exporter.check.held_out import held_out_ids
 
@@ -38,7 +38,7 @@ def sensitivity(
     for i, (name, layers) in enumerate(groups.items()):
         tell(name, 0.2 + 0.8 * i / len(groups))
         numbers = quality.measure(
-            lower(others_hidden(graph, layers), plan, checkpoint), wanted, ids, plan.chunk
+            lower_graph(others_hidden(graph, layers), plan, checkpoint), wanted, ids, plan.chunk
         )
         found.append({"group": name, "kl": numbers["kl"], "top1": numbers["top1"]})
     return found

@@ -24,7 +24,7 @@ def export_head(
     Weights that lie in the target's data file in `folder` already are read from there where the plan shares it.
     Raises InputError for a file that is no head or does not fit, StageError when a stage changed its results.
     """
-    from specc.exporter import Exported, fuse, lower
+    from specc.exporter import Exported, fuse, lower_graph
     from specc.exporter.check.check_head import check_head, head_reference
     from specc.exporter.draft_heads.head_module import FeatureHead, MedusaHead, build_head, load_head
     from specc.exporter.draft_heads.trace_head import trace_feature, trace_medusa
@@ -43,7 +43,7 @@ def export_head(
     graph = fuse(graph)
     errors["fuse"] = check_head(graph, expected, "fuse")
     tell("quantize", 0.75)
-    graph = lower(graph, plan, target)
+    graph = lower_graph(graph, plan, target)
     errors["quantize"] = check_head(graph, expected, "quantize", plan.scheme)
     tell("save", 0.95)
     shares = folder / f"{plan.shares}.onnx" if plan.shares else None

@@ -237,7 +237,7 @@ def test_replacing_is_one_step(tmp_path: Path, parts: Parts, monkeypatch: pytest
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(scratch, "exchange", die)
+        patch.setattr(atomic, "exchange", die)
         with pytest.raises(RuntimeError):
             pack(tmp_path / "b", dict(manifest, name="other"), sources)
     assert verify(read(tmp_path / "b")).digest == old.digest and leftovers(tmp_path) == []

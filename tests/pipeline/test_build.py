@@ -300,7 +300,7 @@ KILLED = """
 import sys, time
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from specc import bundle
+from specc.contracts import bundle
 from specc.contracts.bundle import copy
 def slow(source, target, file):
     copy(source, target, file)
