@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from specc.exporter.draft_heads.head_module import FeatureHead
+from specc.exporter.draft_heads.modules import FeatureHead
 
 ATTENTION = "specc_unroll"
 LOW = -1e4

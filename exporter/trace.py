@@ -20,13 +20,13 @@ from specc.contracts.plan import EnginePlan
 from specc.errors import EnvironmentFault, InputError
 from specc.exporter.checkpoint.spec import ROPE_TYPES
 from specc.exporter.graph.graph import OPSETS, Graph
-from specc.exporter.graph.quiet import quiet
+from specc.exporter.graph.silence import silence_libraries
 
 ATTENTION = "specc_ort"
 SAMPLE_ROWS, SAMPLE_WANTED = 5, 3
 
 
-def trace(model: torch.nn.Module, plan: EnginePlan) -> Graph:
+def trace_graph(model: torch.nn.Module, plan: EnginePlan) -> Graph:
     """Trace `model` (fp32, eval, on CPU) for one engine; the model is left as it was.
 
     Inputs, outputs and their shapes are those of the graph signature; rows R and wanted rows m are symbolic. With
@@ -36,11 +36,11 @@ def trace(model: torch.nn.Module, plan: EnginePlan) -> Graph:
     """
     check_rope(model.config)
     step = CacheStep(keeps_hidden=plan.hidden)
-    engine = Engine(first_layers(model, plan, step), step).eval()
-    with attention_at_the_door(model.config, plan.layers, step), torch.no_grad(), quiet():
+    engine = TracedCall(take_layers(model, plan, step), step).eval()
+    with swap_attention(model.config, plan.layers, step), torch.no_grad(), silence_libraries():
         program = torch.onnx.export(
             engine,
-            sample_inputs(model.config, plan),
+            make_sample_inputs(model.config, plan),
             dynamo=True,
             opset_version=OPSETS[""],
             optimize=True,
@@ -50,10 +50,10 @@ def trace(model: torch.nn.Module, plan: EnginePlan) -> Graph:
                 "past_len",
                 "position",
                 "logit_rows",
-                *cache_names("past", plan.layers),
+                *list_cache_names("past", plan.layers),
             ],
-            output_names=["logits", *["hidden"] * plan.hidden, *cache_names("present", plan.layers)],
-            dynamic_shapes=dynamic_shapes(plan.layers),
+            output_names=["logits", *["hidden"] * plan.hidden, *list_cache_names("present", plan.layers)],
+            dynamic_shapes=make_dynamic_shapes(plan.layers),
         )
     if program is None:
         raise EnvironmentFault(
@@ -79,7 +79,7 @@ class CacheStep:
     hidden: torch.Tensor | None = None  # fp32 [1, R, hidden]: what the head would multiply, of every row
 
 
-class Engine(torch.nn.Module):
+class TracedCall(torch.nn.Module):
     """The traced call: rows of one sequence in, logits of the wanted rows and the caches out."""
 
     def __init__(self, model: torch.nn.Module, step: CacheStep) -> None:
@@ -152,18 +152,18 @@ def check_rope(config: Any) -> None:
         )
 
 
-def first_layers(model: Any, plan: EnginePlan, step: CacheStep) -> torch.nn.Module:
+def take_layers(model: Any, plan: EnginePlan, step: CacheStep) -> torch.nn.Module:
     """The same modules seen with fewer layers, table rotary and row-gathering norm; nothing is copied or changed."""
-    base = shallow(model.base_model)
+    base = copy_shallow(model.base_model)
     base._modules["layers"] = torch.nn.ModuleList(list(base.layers)[: plan.layers])
     base._modules["rotary_emb"] = RotaryTable(base.rotary_emb, plan.capacity)
     base._modules["norm"] = WantedRows(base.norm, step)
-    view: torch.nn.Module = shallow(model)
+    view: torch.nn.Module = copy_shallow(model)
     view._modules[model.base_model_prefix] = base
     return view
 
 
-def shallow(module: Any) -> Any:
+def copy_shallow(module: Any) -> Any:
     """A module object of its own over the very same parameters and children."""
     twin = copy.copy(module)
     twin.__dict__["_modules"] = dict(module._modules)
@@ -171,13 +171,13 @@ def shallow(module: Any) -> Any:
 
 
 @contextlib.contextmanager
-def attention_at_the_door(config: Any, layers: int, step: CacheStep) -> Iterator[None]:
+def swap_attention(config: Any, layers: int, step: CacheStep) -> Iterator[None]:
     """Route the attention of every layer to the cache-updating operator while the block runs."""
 
     def attend(
         module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any
     ) -> Any:
-        return cached_attention(step, module.layer_idx, query, key, value, scaling), None
+        return emit_attention(step, module.layer_idx, query, key, value, scaling), None
 
     AttentionInterface.register(ATTENTION, attend)
     AttentionMaskInterface.register(ATTENTION, lambda *_, **__: None)
@@ -189,7 +189,7 @@ def attention_at_the_door(config: Any, layers: int, step: CacheStep) -> Iterator
         config._attn_implementation, config.num_hidden_layers = before
 
 
-def cached_attention(
+def emit_attention(
     step: CacheStep,
     layer: int,
     query: torch.Tensor,
@@ -223,7 +223,7 @@ def flatten_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
     return x.transpose(1, 2).reshape(batch, rows, heads * dim)
 
 
-def sample_inputs(config: Any, plan: EnginePlan) -> tuple[Any, ...]:
+def make_sample_inputs(config: Any, plan: EnginePlan) -> tuple[Any, ...]:
     """Inputs to trace with; odd sizes, so that no axis is taken for a constant."""
     spec = plan.spec
     shape = (1, spec.kv_heads, plan.capacity, spec.head_dim)
@@ -233,14 +233,14 @@ def sample_inputs(config: Any, plan: EnginePlan) -> tuple[Any, ...]:
     return ids, torch.zeros(1, dtype=torch.int32), torch.arange(SAMPLE_ROWS)[None], wanted, past_k, past_v
 
 
-def dynamic_shapes(layers: int) -> tuple[Any, ...]:
+def make_dynamic_shapes(layers: int) -> tuple[Any, ...]:
     """Rows and wanted rows are symbolic, everything else is fixed."""
     rows, wanted = torch.export.Dim("rows", min=1, max=4096), torch.export.Dim("wanted", min=1, max=4096)
     fixed: tuple[dict[int, Any], ...] = ({},) * layers
     return {1: rows}, {}, {1: rows}, {0: wanted}, fixed, fixed
 
 
-def cache_names(kind: str, layers: int) -> list[str]:
+def list_cache_names(kind: str, layers: int) -> list[str]:
     """past_k.0.., past_v.0.. (or present_...), keys first."""
     return [f"{kind}_{part}.{i}" for part in "kv" for i in range(layers)]
 

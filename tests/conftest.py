@@ -115,9 +115,9 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
     remembered.open_once.cache_clear()
     code_hash.cache_clear()
     monkeypatch.setattr("specc.pipeline.checkpoint.open_once", lambda source, base: fake)
-    monkeypatch.setattr("specc.exporter.export", export)
+    monkeypatch.setattr("specc.exporter.export.export_graph", export)
     monkeypatch.setattr("specc.gate.lint.lint_file", lambda path, engine="auto": [])
     groups = [{"group": f"layer {i}", "kl": 0.01 * i, "top1": 0.9} for i in range(5)]
-    monkeypatch.setattr("specc.exporter.check.sensitivity.sensitivity", lambda *_: groups)
+    monkeypatch.setattr("specc.exporter.check.sensitivity.measure_sensitivity", lambda *_: groups)
     counter.checkpoint, counter.spec = fake, spec
     return counter

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from specc.exporter.graph.emit import FLOAT
-from specc.exporter.graph.graph import Graph, copy_of
+from specc.exporter.graph.emitter import FLOAT
+from specc.exporter.graph.graph import Graph, copy_graph
 
 BF16 = ir.DataType.BFLOAT16
 
 
-def float_twin(graph: Graph) -> Graph:
+def make_float_twin(graph: Graph) -> Graph:
     """Graph -> Graph: weights keep their bfloat16 numbers, casts and caches become fp32.
 
     Only the roundings of activations are missing, so the twin shows that the graph says the right thing, not its noise.
     """
-    out = copy_of(graph)
+    out = copy_graph(graph)
     inner = out.model.graph
     for value in inner.initializers.values():
         tensor = value.const_value

@@ -6,7 +6,7 @@ import ctypes
 import gc
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Let the C library return freed pages; does nothing where it cannot.
 
     Sessions leave hundreds of megabytes of freed blocks between live ones, which the allocator keeps otherwise.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from specc.exporter.check.check import log_softmax
+from specc.exporter.check.logits import log_softmax
 from specc.exporter.graph.graph import Graph
-from specc.exporter.graph.session import runner
+from specc.exporter.graph.session import open_runner
 
 CHUNK = 64  # rows a call and rows held in double at a time
 
 
-def measure(graph: Graph, float_logits: np.ndarray, ids: np.ndarray, chunk: int = CHUNK) -> dict[str, float]:
+def measure_quality(
+    graph: Graph, float_logits: np.ndarray, ids: np.ndarray, chunk: int = CHUNK
+) -> dict[str, float]:
     """How far a graph is from the float module over one text.
 
     `ids` int64 [n], n >= 2; `float_logits` fp32 [n, vocab], the module's for every position. The graph reads the text
@@ -24,21 +26,21 @@ def measure(graph: Graph, float_logits: np.ndarray, ids: np.ndarray, chunk: int 
 
     A logit that is not a number makes the numbers NaN, which no limit lets pass.
     """
-    run, parts = runner(graph), []
+    run, parts = open_runner(graph), []
     for at in range(0, len(ids), chunk):
         got, wanted = run.call(ids[at : at + chunk], at), float_logits[at : at + chunk]
-        parts.append(compared(log_softmax(wanted), log_softmax(got), ids[at + 1 : at + chunk + 1]))
+        parts.append(compare_rows(log_softmax(wanted), log_softmax(got), ids[at + 1 : at + chunk + 1]))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return summary(columns, len(ids))
+    return summarize_quality(columns, len(ids))
 
 
-def compared(p: np.ndarray, q: np.ndarray, following: np.ndarray) -> tuple[np.ndarray, ...]:
+def compare_rows(p: np.ndarray, q: np.ndarray, following: np.ndarray) -> tuple[np.ndarray, ...]:
     """Of log probabilities [r, vocab]: KL(p || q) [r], same largest [r], and -log p, -log q of the following ids."""
     rows = np.arange(len(following))
-    return divergences(p, q), p.argmax(-1) == q.argmax(-1), -p[rows, following], -q[rows, following]
+    return row_divergences(p, q), p.argmax(-1) == q.argmax(-1), -p[rows, following], -q[rows, following]
 
 
-def divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+def row_divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """KL(p || q) of each row of log probabilities [r, vocab], in nats; an id that p never gives adds nothing."""
     with np.errstate(invalid="ignore"):  # minus infinity times zero
         terms = np.where(np.isneginf(p), 0.0, np.exp(p) * (p - q))
@@ -46,7 +48,7 @@ def divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return rows
 
 
-def summary(columns: list[np.ndarray], tokens: int) -> dict[str, float]:
+def summarize_quality(columns: list[np.ndarray], tokens: int) -> dict[str, float]:
     """The numbers of `measure` from those of `compared` at all positions."""
     kl, same, float_nats, nats = columns
     return {

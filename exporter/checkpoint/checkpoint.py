@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from specc.contracts.plan import ModelSpec
 from specc.errors import InputError
-from specc.exporter.checkpoint.gguf_header import GgufHeader, check_complete, read_header
-from specc.exporter.checkpoint.gguf_once import read_once
-from specc.exporter.checkpoint.source import Source, resolve
-from specc.exporter.checkpoint.spec import folder_spec, gguf_spec
-from specc.exporter.checkpoint.tokens import Tokens, id_bytes, rules_sha256, strips_leading_space
-from specc.exporter.checkpoint.weights import check_weights, read_json, weights_dtype, weights_sha256
+from specc.exporter.checkpoint.gguf_cache import cache_gguf_reads
+from specc.exporter.checkpoint.gguf_header import GgufHeader, check_complete, read_gguf_header
+from specc.exporter.checkpoint.source import Source, find_source
+from specc.exporter.checkpoint.spec import read_folder_spec, read_gguf_spec
+from specc.exporter.checkpoint.tokenizer import TokenizerJson, hash_rules, list_id_bytes, strips_leading_space
+from specc.exporter.checkpoint.weights import check_weights, hash_weights, read_dtype, read_json
 
 if TYPE_CHECKING:
     import torch
@@ -31,25 +31,25 @@ class Checkpoint:
     @cached_property
     def spec(self) -> ModelSpec:
         """Numbers of the model, from headers and configuration files alone (the weights are hashed, not loaded)."""
-        digest = weights_sha256(self.source.path)
+        digest = hash_weights(self.source.path)
         if self.header is not None:
-            return gguf_spec(self.header, self.source, digest)
-        return folder_spec(self.source, self.tokens, digest)
+            return read_gguf_spec(self.header, self.source, digest)
+        return read_folder_spec(self.source, self.tokens, digest)
 
     @cached_property
     def header(self) -> GgufHeader | None:
         """Head of the GGUF file, checked against the file's size; None for a folder."""
         if not self.source.is_gguf:
             return None
-        header = read_header(self.source.path)
+        header = read_gguf_header(self.source.path)
         check_complete(header, self.source.path)
         return header
 
     @cached_property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> TokenizerJson:
         """The tokenizer; a GGUF's is converted by transformers, which takes seconds."""
         path = self.source.path / "tokenizer.json"
-        return Tokens(
+        return TokenizerJson(
             path.read_text(encoding="utf-8") if path.is_file() else converted_tokenizer(self.source)
         )
 
@@ -82,13 +82,13 @@ class Checkpoint:
             "licence": spec.licence,
             "weights_sha256": spec.weights_sha256,
             "id_map_sha256": spec.id_map_sha256,
-            "tokenizer_rules_sha256": rules_sha256(self.tokens),
-            "weights_dtype": weights_dtype(self.source.path),
+            "tokenizer_rules_sha256": hash_rules(self.tokens),
+            "weights_dtype": read_dtype(self.source.path),
         }
 
     def id_bytes(self) -> list[bytes]:
         """What each id adds to decoded text; special ids add nothing."""
-        return id_bytes(self.tokens)
+        return list_id_bytes(self.tokens)
 
     def save_tokenizer(self, folder: Path) -> Path:
         """Write tokenizer.json into `folder`."""
@@ -104,7 +104,7 @@ class Checkpoint:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the report should know about the weights."""
-        kind = weights_dtype(self.source.path)
+        kind = read_dtype(self.source.path)
         return () if kind in ("F32", "GGUF") else (f"weights converted from {kind} to fp32 for the build",)
 
 
@@ -113,7 +113,7 @@ def open_checkpoint(source: str, revision: str | None = None, base: Path = Path(
 
     Raises InputError when it is not there, EnvironmentFault when the hub cannot be reached.
     """
-    return Checkpoint(resolve(source, revision, base))
+    return Checkpoint(find_source(source, revision, base))
 
 
 def read_spec(source: str, revision: str | None = None, base: Path = Path()) -> ModelSpec:
@@ -128,7 +128,7 @@ def load_module(source: Source) -> torch.nn.Module:
 
     folder, file = (source.path.parent, source.path.name) if source.is_gguf else (source.path, None)
     extra = {} if file is None else {"gguf_file": file}
-    with contextlib.redirect_stderr(io.StringIO()), read_once() if file else contextlib.nullcontext():
+    with contextlib.redirect_stderr(io.StringIO()), cache_gguf_reads() if file else contextlib.nullcontext():
         model: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True, **extra
         )

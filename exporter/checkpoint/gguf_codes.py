@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from specc.exporter.checkpoint.codes import BLOCK, Codes, dequantize_codes, join_outputs
 from specc.exporter.checkpoint.gguf_header import GgufHeader, TensorInfo
-from specc.exporter.lower.pack import BLOCK, Codes, rows_of, unpacked
 
 Q4_0, Q4_1, Q8_0 = 2, 3, 8  # GGML type numbers
 LAYER_NAMES = {
@@ -43,7 +43,7 @@ class GgufCodes:
             found.append(codes)
             at += codes.shape[0]
         kinds = {codes.kind for codes in found}
-        return rows_of(found) if len(kinds) == 1 and at == weight.shape[0] else None
+        return join_outputs(found) if len(kinds) == 1 and at == weight.shape[0] else None
 
     def one(self, name: str, weight: np.ndarray) -> Codes | None:
         """One stored tensor whose rows are the first of `weight`, in file order or with rotary halves put back."""
@@ -83,7 +83,7 @@ def stored_name(name: str) -> str:
 
 def in_module_order(codes: Codes, weight: np.ndarray) -> Codes | None:
     """The codes whose rows are those of `weight`; llama.cpp stores the halves of query and key heads in turns."""
-    floats = unpacked(codes)
+    floats = dequantize_codes(codes)
     if np.array_equal(floats, weight):
         return codes
     rows = {row.tobytes(): i for i, row in enumerate(floats)}

@@ -41,7 +41,7 @@ class GgufHeader:
     data_start: int
 
 
-def read_header(path: Path) -> GgufHeader:
+def read_gguf_header(path: Path) -> GgufHeader:
     """Read the head of a GGUF file (version 2 or 3, little endian); raises InputError when it is cut or is none."""
     try:
         with path.open("rb") as file:

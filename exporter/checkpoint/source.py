@@ -28,13 +28,13 @@ class Source:
         return self.path.suffix == ".gguf"
 
 
-def resolve(text: str, revision: str | None, base: Path) -> Source:
+def find_source(text: str, revision: str | None, base: Path) -> Source:
     """Find a checkpoint by the name a recipe gives it; relative paths start at `base`.
 
     Raises InputError when there is no such package, file or folder, EnvironmentFault when the hub cannot be reached.
     """
     if text.startswith("package:"):
-        path, version = in_package(text)
+        path, version = find_in_package(text)
         return Source(text, path, revision or version)
     path = (base / Path(text).expanduser()).resolve()
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
@@ -44,13 +44,13 @@ def resolve(text: str, revision: str | None, base: Path) -> Source:
             f"The checkpoint {text!r} is a file but not a GGUF; name a .gguf file or a folder with safetensors."
         )
     if HUB_ID.fullmatch(text) and path.suffix != ".gguf":
-        return Source(text, from_hub(text, revision), revision)
+        return Source(text, fetch_from_hub(text, revision), revision)
     raise InputError(
         f"The checkpoint {text!r} was not found at {path}; name a folder, a .gguf file, a hub id or package:NAME/FILE."
     )
 
 
-def in_package(text: str) -> tuple[Path, str]:
+def find_in_package(text: str) -> tuple[Path, str]:
     """(path, version) of `package:NAME/FILE`; NAME is the distribution, and the package is not imported."""
     name, _, file = text.removeprefix("package:").partition("/")
     if not name or not file:
@@ -61,7 +61,7 @@ def in_package(text: str) -> tuple[Path, str]:
         raise InputError(
             f"The package {name!r} is not installed; install it with: pip install --no-deps {name}"
         ) from None
-    folder = import_folder(distribution, name)
+    folder = find_import_folder(distribution, name)
     path = (folder / file).resolve()
     if not path.exists() or not path.is_relative_to(folder.resolve()):
         raise InputError(
@@ -70,7 +70,7 @@ def in_package(text: str) -> tuple[Path, str]:
     return path, distribution.version
 
 
-def import_folder(distribution: importlib.metadata.Distribution, name: str) -> Path:
+def find_import_folder(distribution: importlib.metadata.Distribution, name: str) -> Path:
     """The folder of the package that a distribution installs."""
     listed = (distribution.read_text("top_level.txt") or "").split()
     for module in (*listed, name.replace("-", "_")):
@@ -80,7 +80,7 @@ def import_folder(distribution: importlib.metadata.Distribution, name: str) -> P
     raise InputError(f"The package {name!r} is installed but holds no importable folder; install it again.")
 
 
-def from_hub(repo: str, revision: str | None) -> Path:
+def fetch_from_hub(repo: str, revision: str | None) -> Path:
     """Download (or find in the local cache) a checkpoint of the Hugging Face hub."""
     try:
         from huggingface_hub import snapshot_download

@@ -9,14 +9,14 @@ from specc.contracts.plan import ModelSpec
 from specc.errors import InputError
 from specc.exporter.checkpoint.gguf_header import GgufHeader
 from specc.exporter.checkpoint.source import Source
-from specc.exporter.checkpoint.tokens import Tokens, id_map_sha256
-from specc.exporter.checkpoint.weights import read_json, tensor_shapes
+from specc.exporter.checkpoint.tokenizer import TokenizerJson, hash_id_map
+from specc.exporter.checkpoint.weights import read_json, read_tensor_shapes
 
 GGUF_ARCHITECTURES = ("llama", "qwen2")
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
-def gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec:
+def read_gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec:
     """Spec of a GGUF file; raises InputError for an architecture or a rotary scaling that would be built wrongly."""
     meta, shapes = header.metadata, {t.name: t.dims for t in header.tensors}
     kind = str(meta.get("general.architecture"))
@@ -44,7 +44,7 @@ def gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec:
         eos=tuple(sorted(int(i) for i in ends)),
         bos=None if bos is None else int(bos),
         parameters=sum(t.elements for t in header.tensors),
-        id_map_sha256=id_map_sha256(tokens),
+        id_map_sha256=hash_id_map(tokens),
         weights_sha256=digest,
         revision=source.revision,
         licence=meta.get("general.license"),
@@ -66,7 +66,7 @@ def check_gguf(kind: str, meta: dict[str, Any], shapes: dict[str, tuple[int, ...
         )
 
 
-def folder_spec(source: Source, tokens: Tokens, digest: str) -> ModelSpec:
+def read_folder_spec(source: Source, tokens: TokenizerJson, digest: str) -> ModelSpec:
     """Spec of a folder with config.json; raises InputError when it is missing or names an unknown rotary kind."""
     config = read_json(source.path / "config.json")
     if not config:
@@ -75,7 +75,7 @@ def folder_spec(source: Source, tokens: Tokens, digest: str) -> ModelSpec:
         )
     check_rope(config, source)
     heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-    shapes = tensor_shapes(source.path)
+    shapes = read_tensor_shapes(source.path)
     bos = token_id(read_json(source.path / "tokenizer_config.json").get("bos_token"), tokens)
     return ModelSpec(
         architecture=str(config.get("model_type")),
@@ -92,7 +92,7 @@ def folder_spec(source: Source, tokens: Tokens, digest: str) -> ModelSpec:
         eos=end_tokens(source.path, config, tokens),
         bos=bos if bos is not None else config.get("bos_token_id"),
         parameters=sum(product(shape) for shape in shapes.values()),
-        id_map_sha256=id_map_sha256(tokens.by_id),
+        id_map_sha256=hash_id_map(tokens.by_id),
         weights_sha256=digest,
         revision=source.revision or config.get("_commit_hash"),
         licence=config.get("license"),
@@ -110,7 +110,7 @@ def check_rope(config: dict[str, Any], source: Source) -> None:
         )
 
 
-def end_tokens(folder: Path, config: dict[str, Any], tokens: Tokens) -> tuple[int, ...]:
+def end_tokens(folder: Path, config: dict[str, Any], tokens: TokenizerJson) -> tuple[int, ...]:
     """All ids that end a text: configuration, generation configuration and tokenizer together."""
     ends = {
         *as_list(config.get("eos_token_id")),
@@ -125,7 +125,7 @@ def as_list(value: Any) -> list[int]:
     return [] if value is None else [int(v) for v in value] if isinstance(value, list) else [int(value)]
 
 
-def token_id(token: Any, tokens: Tokens) -> int | None:
+def token_id(token: Any, tokens: TokenizerJson) -> int | None:
     """Id of a token given as a string or as {"content": ...}."""
     text = token.get("content") if isinstance(token, dict) else token
     return next((i for i, known in tokens.by_id.items() if known == text), None)

@@ -11,7 +11,7 @@ from typing import Any
 from specc.errors import InputError
 
 
-def weight_files(path: Path) -> list[Path]:
+def find_weight_files(path: Path) -> list[Path]:
     """The GGUF file itself, or a folder's safetensors in order of name; raises InputError when one is missing."""
     if path.is_file():
         return [path]
@@ -29,10 +29,10 @@ def weight_files(path: Path) -> list[Path]:
     return found
 
 
-def weights_sha256(path: Path) -> str:
+def hash_weights(path: Path) -> str:
     """SHA-256 over the weight files, one after the other."""
     digest = hashlib.sha256()
-    for file in weight_files(path):
+    for file in find_weight_files(path):
         with file.open("rb") as data:
             while chunk := data.read(1 << 22):
                 digest.update(chunk)
@@ -41,7 +41,7 @@ def weights_sha256(path: Path) -> str:
 
 def check_weights(path: Path) -> None:
     """Raise InputError for a cut safetensors file, before a loader meets it."""
-    for file in weight_files(path):
+    for file in find_weight_files(path):
         ends = [int(entry["data_offsets"][1]) for _, entry in safetensors_entries(file)]
         with file.open("rb") as data:
             start = 8 + int.from_bytes(data.read(8), "little")
@@ -67,18 +67,20 @@ def safetensors_entries(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from ((name, entry) for name, entry in entries.items() if name != "__metadata__")
 
 
-def tensor_shapes(folder: Path) -> dict[str, list[int]]:
+def read_tensor_shapes(folder: Path) -> dict[str, list[int]]:
     """Name -> shape of each tensor of a folder, from the heads of its files."""
     return {
-        name: entry["shape"] for file in weight_files(folder) for name, entry in safetensors_entries(file)
+        name: entry["shape"]
+        for file in find_weight_files(folder)
+        for name, entry in safetensors_entries(file)
     }
 
 
-def weights_dtype(path: Path) -> str:
+def read_dtype(path: Path) -> str:
     """'GGUF', or the number types of a folder's weights as safetensors names them (F32, BF16), joined by "+"."""
     if path.is_file():
         return "GGUF"
-    files = weight_files(path)
+    files = find_weight_files(path)
     return "+".join(sorted({str(entry["dtype"]) for file in files for _, entry in safetensors_entries(file)}))
 
 

@@ -34,7 +34,7 @@ class Graph:
     def cache_shape(self, layer: int) -> tuple[int, int, int, int]:
         """(1, kv_heads, capacity, head_dim) of one layer's key cache, as the traced graph has it."""
         value = next(v for v in self.model.graph.inputs if v.name == f"past_k.{layer}")
-        one, heads, capacity, dim = (int(d) for d in shape_of(value))
+        one, heads, capacity, dim = (int(d) for d in read_shape(value))
         return one, heads, capacity, dim
 
     def noting(self, *notes: str) -> Graph:
@@ -42,19 +42,19 @@ class Graph:
         return replace(self, notes=self.notes + notes)
 
 
-def copy_of(graph: Graph) -> Graph:
+def copy_graph(graph: Graph) -> Graph:
     """A copy whose nodes may be changed; weights are shared, not doubled."""
     return replace(graph, model=graph.model.clone())
 
 
-def shape_of(value: ir.Value) -> tuple[int, ...]:
+def read_shape(value: ir.Value) -> tuple[int, ...]:
     """The dimensions of a value; symbolic and unknown ones are -1."""
     if value.shape is None:
         return ()
     return tuple(d if isinstance(d, int) else -1 for d in value.shape)
 
 
-def constant(value: ir.Value | None) -> np.ndarray | None:
+def read_constant(value: ir.Value | None) -> np.ndarray | None:
     """The number array behind an initializer or a Constant node, None when the value is computed."""
     if value is None:
         return None
@@ -70,13 +70,13 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
     return np.asarray(tensor.numpy())
 
 
-def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+def find_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node that makes `value`, when it is one of `op_types`."""
     node = None if value is None else value.producer()
     return node if node is not None and node.op_type in op_types else None
 
 
-def sole_user(value: ir.Value | None) -> ir.Node | None:
+def find_sole_reader(value: ir.Value | None) -> ir.Node | None:
     """The one node that reads `value`; None when there are several or when it is a graph output."""
     if value is None or value.is_graph_output():
         return None
@@ -84,12 +84,12 @@ def sole_user(value: ir.Value | None) -> ir.Node | None:
     return users.pop() if len(users) == 1 else None
 
 
-def initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
+def add_initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     """Put `array` among the graph's weights as `name`; the one that is there when it is equal, else a numbered name."""
     known = graph.initializers.get(name)
     if known is not None:
-        same = known.const_value is not None and same_bits(np.asarray(known.const_value.numpy()), array)
-        return known if same else initializer(graph, numbered(name), array)
+        same = known.const_value is not None and has_same_bits(np.asarray(known.const_value.numpy()), array)
+        return known if same else add_initializer(graph, next_name(name), array)
     tensor = ir.tensor(array, name=name)
     value = ir.Value(
         name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
@@ -98,7 +98,7 @@ def initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     return value
 
 
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+def has_same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays have one type, one shape and the same bytes (NaN equals itself)."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
@@ -106,13 +106,13 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return a is b or np.array_equal(ours, theirs)
 
 
-def numbered(name: str) -> str:
+def next_name(name: str) -> str:
     """`name#2`, or the next number of a name that has one."""
     stem, _, number = name.partition("#")
     return f"{stem}#{int(number or 1) + 1}"
 
 
-def insert(before: ir.Node, *nodes: ir.Node) -> None:
+def insert_before(before: ir.Node, *nodes: ir.Node) -> None:
     """Put new nodes just before one that stands in the graph already."""
     graph = before.graph
     assert isinstance(graph, ir.Graph)
@@ -126,7 +126,7 @@ def replace_uses(old: ir.Value, new: ir.Value) -> None:
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
 
-def tidy(graph: Graph) -> Graph:
+def remove_unused(graph: Graph) -> Graph:
     """Drop nodes and weights that nothing reads any more (in place, on a copy the caller owns)."""
     from onnx_ir.passes.common import RemoveUnusedNodesPass, TopologicalSortPass
 
@@ -134,3 +134,23 @@ def tidy(graph: Graph) -> Graph:
     TopologicalSortPass()(graph.model)
     graph.model.graph.opset_imports.update(OPSETS)
     return graph
+
+
+def copy_type(old: ir.Value, new: ir.Value) -> None:
+    """The new value has the shape and the type of the one it replaces."""
+    new.shape, new.type = old.shape, old.type
+
+
+def drop_unused_weights(graph: Graph) -> Graph:
+    """Forget weights that no node reads (on a copy the caller owns)."""
+    inner = graph.model.graph
+    for name, value in list(inner.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del inner.initializers[name]
+    return graph
+
+
+def is_transposed(node: ir.Node) -> bool:
+    """Whether a product's weight is stored as [outputs, inputs]."""
+    flag = node.attributes.get("transB")
+    return flag is not None and flag.as_int() == 1

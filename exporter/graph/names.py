@@ -6,7 +6,7 @@ import ast
 
 import onnx_ir as ir
 
-from specc.exporter.graph.graph import Graph, copy_of
+from specc.exporter.graph.graph import Graph, copy_graph
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 PRODUCTS = ("MatMul", "Gemm", "Gather", "Transpose")
@@ -18,22 +18,24 @@ def name_weights(graph: Graph) -> Graph:
     A product takes the name of its module. Nodes are named by where they stand, never by their weights: the tracer
     stores equal weights once, so two norms that are still all ones read the same one.
     """
-    out = copy_of(graph)
+    out = copy_graph(graph)
     taken = {node.name for node in out.model.graph}
     for node in out.model.graph:
-        scope = scope_of(node)
+        scope = read_scope(node)
         if node.op_type in PRODUCTS and scope:
             for value in node.inputs:
-                rename(out.model.graph, value, f"{scope}.weight")
+                rename_weight(out.model.graph, value, f"{scope}.weight")
         if node.op_type == "MatMul" and scope and scope not in taken:
             node.name = scope
             taken.add(scope)
     for name, value in list(out.model.graph.initializers.items()):
-        rename(out.model.graph, value, name.replace("model.model.", "model.").replace("norm.norm.", "norm."))
+        rename_weight(
+            out.model.graph, value, name.replace("model.model.", "model.").replace("norm.norm.", "norm.")
+        )
     return out
 
 
-def scope_of(node: ir.Node) -> str:
+def read_scope(node: ir.Node) -> str:
     """The module a node was traced in, `model.layers.0.mlp.up_proj`; empty when the tracer did not say."""
     text = node.metadata_props.get(SCOPES)
     scopes = [s for s in ast.literal_eval(text) if s] if text else []
@@ -41,7 +43,7 @@ def scope_of(node: ir.Node) -> str:
     return str(scopes[-2]).removeprefix("model.") if len(scopes) > 1 else ""
 
 
-def rename(graph: ir.Graph, value: ir.Value | None, name: str) -> None:
+def rename_weight(graph: ir.Graph, value: ir.Value | None, name: str) -> None:
     """Rename a float weight of at least two dimensions; a taken name is left alone."""
     if value is None or value.name not in graph.initializers or name in graph.initializers:
         return

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
+from specc.exporter.graph.files import INLINE, Place, reference_weights
 from specc.exporter.graph.graph import Graph
-from specc.exporter.graph.save import INLINE, Place, with_places
 from specc.runtime import library
 
 NUMPY_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(float8e4m3fn)": np.uint8}
@@ -49,7 +49,7 @@ class Runner:
         logits = np.empty((len(feeds["logit_rows"]), self.vocab), np.float32)
         binding = self.session.io_binding()
         for name, array in (*feeds.items(), *self.caches.items()):
-            binding.bind_input(name, "cpu", 0, element(array), array.shape, array.ctypes.data)
+            binding.bind_input(name, "cpu", 0, bound_type(array), array.shape, array.ctypes.data)
         binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
         written = {
             name: array[:, :, :rows].copy() if self.gives_rows else array
@@ -57,7 +57,7 @@ class Runner:
         }
         for name, array in written.items():
             output = name.replace("past", "rows" if self.gives_rows else "present")
-            binding.bind_output(output, "cpu", 0, element(array), array.shape, array.ctypes.data)
+            binding.bind_output(output, "cpu", 0, bound_type(array), array.shape, array.ctypes.data)
         self.session.run_with_iobinding(binding)
         if self.gives_rows:
             for name, array in written.items():
@@ -73,14 +73,14 @@ class Runner:
             self.call(ids[part], past + start, None if position is None else position[part], np.array([0]))
 
 
-def element(array: np.ndarray) -> Any:
+def bound_type(array: np.ndarray) -> Any:
     """The type under which an array is bound."""
     return FLOAT8 if array.dtype == np.uint8 else array.dtype
 
 
-def runner(graph: Graph, threads: int = 2) -> Runner:
+def open_runner(graph: Graph, threads: int = 2) -> Runner:
     """A session over a graph in memory; its weights are lent, not copied through a file."""
-    options = session_options(threads)
+    options = make_session_options(threads)
     model = graph.model
     big = {
         k: v.const_value
@@ -90,11 +90,13 @@ def runner(graph: Graph, threads: int = 2) -> Runner:
     arrays = {key: np.ascontiguousarray(tensor.numpy()) for key, tensor in big.items()}
     lent = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     options.add_external_initializers(list(arrays), lent)
-    proto = with_places(model, {key: Place("lent", 0, array.nbytes) for key, array in arrays.items()})
-    return over(ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"]))
+    proto = reference_weights(model, {key: Place("lent", 0, array.nbytes) for key, array in arrays.items()})
+    return wrap_session(
+        ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    )
 
 
-def session_options(threads: int) -> ort.SessionOptions:
+def make_session_options(threads: int) -> ort.SessionOptions:
     """Options that every session here shares; specc's own operators are known to all of them."""
     options = ort.SessionOptions()
     options.register_custom_ops_library(str(library().path))
@@ -105,7 +107,7 @@ def session_options(threads: int) -> ort.SessionOptions:
     return options
 
 
-def over(session: ort.InferenceSession) -> Runner:
+def wrap_session(session: ort.InferenceSession) -> Runner:
     """A runner with fresh caches of zeros over a session of the graph signature."""
     caches = {
         v.name: np.zeros(v.shape, NUMPY_TYPES[v.type])

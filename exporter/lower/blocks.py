@@ -121,7 +121,7 @@ def unpack_nibbles(packed: np.ndarray, count: int) -> np.ndarray:
     return pairs.reshape(*packed.shape[:-1], -1)[..., :count]
 
 
-def dequantize(blocks: Blocks) -> np.ndarray:
+def dequantize_blocks(blocks: Blocks) -> np.ndarray:
     """The fp32 weight [n, k] that the codes stand for."""
     count = blocks.scales.shape[1]
     if blocks.bits == 8:

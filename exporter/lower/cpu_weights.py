@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specc.contracts.plan import Scheme
+from specc.exporter.checkpoint.codes import BLOCK, Codes
 from specc.exporter.checkpoint.gguf_codes import GgufCodes
 from specc.exporter.lower.blocks import Blocks, quantize_blocks, unpack_nibbles
-from specc.exporter.lower.pack import BLOCK, Codes
 
 BITS = {"w4": 4, "w8": 8}
 KIND_BITS = {"w4": 4, "w4m": 4, "w8": 8}

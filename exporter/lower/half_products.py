@@ -9,10 +9,16 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from specc.exporter.graph.emit import FLOAT, Emitter
-from specc.exporter.graph.graph import Graph, copy_of, producer, replace_uses, tidy
-from specc.exporter.lower.quantize import transposed
-from specc.exporter.rewrites.fuse_norm import move_type
+from specc.exporter.graph.emitter import FLOAT, Emitter
+from specc.exporter.graph.graph import (
+    Graph,
+    copy_graph,
+    copy_type,
+    find_producer,
+    is_transposed,
+    remove_unused,
+    replace_uses,
+)
 
 NUMPY = {
     ir.DataType.FLOAT: np.dtype(np.float32),
@@ -60,7 +66,7 @@ class Spellings:
     halves: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
 
-def plain(product: Product) -> ir.Value:
+def multiply(product: Product) -> ir.Value:
     """x times the weight, both in `dtype`; a stored [N, K] (a tied head) stays as it is."""
     emit, weight = product.emit, half_weight(product.emit, product.weight, product.dtype)
     if product.turned:
@@ -68,9 +74,9 @@ def plain(product: Product) -> ir.Value:
     return emit.op("MatMul", product.half_x(), weight)
 
 
-def half_products(graph: Graph, dtype: ir.DataType, spellings: Spellings) -> Graph:
+def lower_half_products(graph: Graph, dtype: ir.DataType, spellings: Spellings) -> Graph:
     """Graph -> Graph: every product with a constant weight, then the embedding."""
-    out = copy_of(graph)
+    out = copy_graph(graph)
     inner = out.model.graph
     for node in list(inner):
         if node.op_type in ("MatMul", "Gemm") and is_float_weight(node.inputs[1]):
@@ -78,7 +84,7 @@ def half_products(graph: Graph, dtype: ir.DataType, spellings: Spellings) -> Gra
     for node in list(inner):
         if node.op_type == "Gather" and is_float_weight(node.inputs[0]):
             embedding(inner, node, dtype)
-    return tidy(out)
+    return remove_unused(out)
 
 
 def is_float_weight(value: ir.Value | None) -> bool:
@@ -93,23 +99,23 @@ def rewrite(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, spellings: Spell
     assert x is not None and weight is not None
     is_head = node.op_type == "Gemm"
     emit = Emitter(graph, node, str(node.name))
-    product = Product(emit, x, weight, transposed(node), is_head, dtype, spellings.halves)
+    product = Product(emit, x, weight, is_transposed(node), is_head, dtype, spellings.halves)
     spelled = spellings.head if is_head else spellings.layers
     made = spelled(product)
     if made is None:
-        made = plain(product)
+        made = multiply(product)
     if made.dtype is None:
         made.type = ir.TensorType(dtype)
     made.producer().metadata_props["specc.weight"] = str(weight.name)  # type: ignore[union-attr]
     result = emit.cast(made, FLOAT)
-    move_type(node.outputs[0], result)
+    copy_type(node.outputs[0], result)
     result.type = ir.TensorType(FLOAT)
     replace_uses(node.outputs[0], result)
 
 
 def halved(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """x in `dtype`."""
-    before = producer(x, "Cast")
+    before = find_producer(x, "Cast")
     if before is not None and before.inputs[0] is not None and before.inputs[0].dtype == dtype:
         return before.inputs[0]
     if x.dtype is None:
@@ -122,10 +128,10 @@ def half_weight(emit: Emitter, weight: ir.Value, dtype: ir.DataType) -> ir.Value
     if dtype == FLOAT:
         return weight
     array = np.asarray(weight.const_value.numpy())  # type: ignore[union-attr]
-    return emit.constant(f"{weight.name}.half", within(array, dtype))
+    return emit.constant(f"{weight.name}.half", clip_to_type(array, dtype))
 
 
-def within(array: np.ndarray, dtype: ir.DataType) -> np.ndarray:
+def clip_to_type(array: np.ndarray, dtype: ir.DataType) -> np.ndarray:
     """The array in another type; a number beyond its range becomes the largest one, never infinite."""
     kind = NUMPY[dtype]
     largest = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
@@ -142,5 +148,5 @@ def embedding(graph: ir.Graph, node: ir.Node, dtype: ir.DataType) -> None:
     rows = emit.op("Gather", half_weight(emit, table, dtype), node.inputs[1], axis=0)
     rows.type = ir.TensorType(dtype)
     result = emit.cast(rows, FLOAT)
-    move_type(node.outputs[0], result)
+    copy_type(node.outputs[0], result)
     replace_uses(node.outputs[0], result)

@@ -13,15 +13,15 @@ import numpy as np
 import onnx_ir as ir
 
 from specc.errors import InputError
-from specc.exporter.lower.half_products import Product, within
-from specc.exporter.lower.qdq_weights import columns, stem_of
+from specc.exporter.lower.half_products import Product, clip_to_type
+from specc.exporter.lower.qdq_weights import module_name, quantize_columns
 
 LARGEST = {"int8": 127.0, "fp8": 448.0}
 KINDS = {"int8": np.dtype(np.int8), "fp8": np.dtype(ml_dtypes.float8_e4m3fn)}
 
 
 @dataclass(frozen=True)
-class Static:
+class StaticProducts:
     """Both sides of a product in 8 bits."""
 
     kind: str
@@ -30,16 +30,18 @@ class Static:
 
     def __call__(self, product: Product) -> ir.Value:
         """Q and DQ of x, DQ of the weight, the product in `dtype`."""
-        emit, stem, kind = product.emit, stem_of(product), KINDS[self.kind]
-        scale = within(np.array(max(self.range_of(stem) / LARGEST[self.kind], 1e-6)), product.dtype).reshape(
-            ()
-        )
+        emit, stem, kind = product.emit, module_name(product), KINDS[self.kind]
+        scale = clip_to_type(
+            np.array(max(self.range_of(stem) / LARGEST[self.kind], 1e-6)), product.dtype
+        ).reshape(())
         by = emit.constant(f"{stem}.x_scale", scale)
         zero = emit.constant(f"zero_{self.kind}", np.zeros((), kind))
         x = emit.op("DequantizeLinear", emit.op("QuantizeLinear", product.half_x(), by, zero), by, zero)
-        codes, scales = columns(product.array()) if self.kind == "int8" else fp8_columns(product.array())
+        codes, scales = (
+            quantize_columns(product.array()) if self.kind == "int8" else fp8_columns(product.array())
+        )
         stored = emit.constant(f"{stem}.{self.kind}", codes)
-        scale_of = emit.constant(f"{stem}.scales", within(scales, product.dtype))
+        scale_of = emit.constant(f"{stem}.scales", clip_to_type(scales, product.dtype))
         return emit.op("MatMul", x, emit.op("DequantizeLinear", stored, scale_of, axis=1))
 
     def range_of(self, stem: str) -> float:

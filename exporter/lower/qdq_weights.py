@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from specc.exporter.graph.emit import FLOAT
+from specc.exporter.checkpoint.codes import BLOCK, Codes
+from specc.exporter.graph.emitter import FLOAT
 from specc.exporter.lower.cpu_weights import CpuWeights
-from specc.exporter.lower.half_products import Product, within
-from specc.exporter.lower.pack import BLOCK, Codes
+from specc.exporter.lower.half_products import Product, clip_to_type
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Int4Blocks:
         if weight.shape[1] % self.block:
             return None
         if self.block != BLOCK:
-            return self.dequantized(product, *symmetric(weight, self.block))
+            return self.dequantized(product, *quantize_symmetric(weight, self.block))
         codes = self.weights.codes(str(product.weight.name), weight, product.is_head)
         if codes is None:
             return None
@@ -44,9 +44,9 @@ class Int4Blocks:
 
     def dequantized(self, product: Product, codes: np.ndarray, scales: np.ndarray) -> ir.Value:
         """x times int4 [K, N] under scales [K / block, N]; `codes` int8 -8..7 [N, K], `scales` fp32 [N, K / block]."""
-        emit, stem = product.emit, stem_of(product)
+        emit, stem = product.emit, module_name(product)
         stored = emit.constant(f"{stem}.int4", np.ascontiguousarray(codes.T).astype(ml_dtypes.int4))
-        by = emit.constant(f"{stem}.scales", within(np.ascontiguousarray(scales.T), product.dtype))
+        by = emit.constant(f"{stem}.scales", clip_to_type(np.ascontiguousarray(scales.T), product.dtype))
         weight = emit.op("DequantizeLinear", stored, by, axis=0, block_size=self.block)
         return emit.op("MatMul", product.half_x(), weight)
 
@@ -55,7 +55,7 @@ class Int4Blocks:
         assert codes.minima is not None
         emit, common = product.emit, codes.minima.astype(np.float32) + 8 * codes.scales.astype(np.float32)
         table = emit.constant(
-            f"{stem_of(product)}.offsets", within(np.ascontiguousarray(common.T), product.dtype)
+            f"{module_name(product)}.offsets", clip_to_type(np.ascontiguousarray(common.T), product.dtype)
         )
         if product.x not in self.sums:
             self.sums[product.x] = self.block_sums(product, codes.shape[1])
@@ -72,7 +72,7 @@ class Int4Blocks:
         return emit.cast(sums, product.dtype)
 
 
-def symmetric(weight: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+def quantize_symmetric(weight: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
     """int8 codes -8..7 [N, K] and fp32 scales [N, K / block] of least squared error among a few scales."""
     blocks = weight.reshape(weight.shape[0], -1, block)
     top = np.abs(blocks).max(-1, keepdims=True)
@@ -94,18 +94,21 @@ def peak(blocks: np.ndarray) -> np.ndarray:
     return found
 
 
-def int8_columns(product: Product) -> ir.Value:
+def multiply_int8(product: Product) -> ir.Value:
     """w8: signed 8-bit codes, one scale an output."""
-    codes, scales = columns(product.array())
-    emit, stem = product.emit, stem_of(product)
+    codes, scales = quantize_columns(product.array())
+    emit, stem = product.emit, module_name(product)
     stored = emit.constant(f"{stem}.int8", codes)
     weight = emit.op(
-        "DequantizeLinear", stored, emit.constant(f"{stem}.scales", within(scales, product.dtype)), axis=1
+        "DequantizeLinear",
+        stored,
+        emit.constant(f"{stem}.scales", clip_to_type(scales, product.dtype)),
+        axis=1,
     )
     return emit.op("MatMul", product.half_x(), weight)
 
 
-def columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantize_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """int8 [K, N] and fp32 [N], rounded to half precision first, so that codes fit the scale that is stored."""
     scales = np.abs(weight).max(0) / 127
     scales = np.where(scales == 0, 1, scales).astype(np.float16).astype(np.float32)
@@ -113,6 +116,6 @@ def columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(np.rint(weight / scales), -127, 127).astype(np.int8), scales
 
 
-def stem_of(product: Product) -> str:
+def module_name(product: Product) -> str:
     """`model.layers.0.mlp.up_proj`."""
     return str(product.weight.name).removesuffix(".weight")

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from specc.exporter.graph.graph import Graph, constant, copy_of, replace_uses, tidy
+from specc.exporter.graph.graph import Graph, copy_graph, read_constant, remove_unused, replace_uses
 
 
 def drop_reshape(graph: Graph) -> Graph:
     """Graph -> Graph; only where the shapes before and after are known to be equal, symbols included."""
-    out = copy_of(graph)
+    out = copy_graph(graph)
     for node in list(out.model.graph):
         value = node.inputs[0] if node.inputs else None
         if node.op_type == "Reshape" and value is not None and same_shape(value, node):
             replace_uses(node.outputs[0], value)
-    return tidy(out)
+    return remove_unused(out)
 
 
 def same_shape(value: ir.Value, node: ir.Node) -> bool:
     """Whether a Reshape gives back the shape it was given; a vector reshaped to [-1] is one such case."""
     result = node.outputs[0]
-    wanted = constant(node.inputs[1])
+    wanted = read_constant(node.inputs[1])
     if value.is_graph_input() and result.is_graph_output() or value.shape is None:
         return False
     if wanted is not None and wanted.tolist() == [-1]:

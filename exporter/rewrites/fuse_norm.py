@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from specc.exporter.graph.graph import Graph, constant, copy_of, insert, producer, replace_uses, tidy
-from specc.exporter.graph.names import scope_of
+from specc.exporter.graph.graph import (
+    Graph,
+    copy_graph,
+    copy_type,
+    find_producer,
+    insert_before,
+    read_constant,
+    remove_unused,
+    replace_uses,
+)
+from specc.exporter.graph.names import read_scope
 
 
 def fuse_norm(graph: Graph) -> Graph:
     """Graph -> Graph; a norm written in another way is left as it is."""
-    out = copy_of(graph)
+    out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "Mul":
             fuse_one(out.model.graph, node)
-    return tidy(out)
+    return remove_unused(out)
 
 
 def fuse_one(graph: ir.Graph, scaled: ir.Node) -> None:
     """Replace `weight * (x * rsqrt(mean(x^2) + eps))` that ends in `scaled`."""
     for weight, normal in (scaled.inputs, scaled.inputs[::-1]):
-        array = constant(weight)
+        array = read_constant(weight)
         found = match_normal(normal)
         if weight is None or array is None or array.ndim != 1 or found is None:
             continue
@@ -30,16 +39,16 @@ def fuse_one(graph: ir.Graph, scaled: ir.Node) -> None:
             [x, weight],
             attributes={"axis": -1, "epsilon": epsilon, "stash_type": 1},
         )
-        fused.name = f"{scope_of(scaled) or scaled.name}/norm"
-        insert(scaled, fused)
-        move_type(scaled.outputs[0], fused.outputs[0])
+        fused.name = f"{read_scope(scaled) or scaled.name}/norm"
+        insert_before(scaled, fused)
+        copy_type(scaled.outputs[0], fused.outputs[0])
         replace_uses(scaled.outputs[0], fused.outputs[0])
         return
 
 
 def match_normal(value: ir.Value | None) -> tuple[ir.Value, float] | None:
     """(x, epsilon) when `value` is x * 1/sqrt(mean(x^2, -1) + epsilon)."""
-    product = producer(value, "Mul")
+    product = find_producer(value, "Mul")
     if product is None:
         return None
     for x, inverse in (product.inputs, product.inputs[::-1]):
@@ -51,13 +60,13 @@ def match_normal(value: ir.Value | None) -> tuple[ir.Value, float] | None:
 
 def match_inverse_root(value: ir.Value | None, x: ir.Value | None) -> float | None:
     """Epsilon when `value` is 1/sqrt(mean(x^2, last axis) + epsilon)."""
-    inverse = producer(value, "Reciprocal")
-    root = producer(inverse.inputs[0], "Sqrt") if inverse else None
-    added = producer(root.inputs[0], "Add") if root else None
+    inverse = find_producer(value, "Reciprocal")
+    root = find_producer(inverse.inputs[0], "Sqrt") if inverse else None
+    added = find_producer(root.inputs[0], "Add") if root else None
     if added is None:
         return None
     for mean, bias in (added.inputs, added.inputs[::-1]):
-        epsilon = constant(bias)
+        epsilon = read_constant(bias)
         if epsilon is not None and epsilon.size == 1 and is_mean_square(mean, x):
             return float(epsilon.reshape(()))
     return None
@@ -65,18 +74,13 @@ def match_inverse_root(value: ir.Value | None, x: ir.Value | None) -> float | No
 
 def is_mean_square(value: ir.Value | None, x: ir.Value | None) -> bool:
     """Whether `value` is the mean of x squared over the last axis, kept as an axis of one."""
-    mean = producer(value, "ReduceMean")
-    square = producer(mean.inputs[0], "Pow", "Mul") if mean else None
+    mean = find_producer(value, "ReduceMean")
+    square = find_producer(mean.inputs[0], "Pow", "Mul") if mean else None
     if mean is None or square is None or len(mean.inputs) < 2:
         return False
-    axes, keep = constant(mean.inputs[1]), mean.attributes.get("keepdims")
+    axes, keep = read_constant(mean.inputs[1]), mean.attributes.get("keepdims")
     last = axes is not None and axes.tolist() == [-1] and (keep is None or keep.as_int() == 1)
     if square.op_type == "Mul":
         return last and square.inputs[0] is x and square.inputs[1] is x
-    power = constant(square.inputs[1])
+    power = read_constant(square.inputs[1])
     return last and square.inputs[0] is x and power is not None and float(power) == 2.0
-
-
-def move_type(old: ir.Value, new: ir.Value) -> None:
-    """The new value has the shape and the type of the one it replaces."""
-    new.shape, new.type = old.shape, old.type

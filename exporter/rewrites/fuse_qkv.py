@@ -7,8 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from specc.exporter.graph.graph import Graph, constant, copy_of, initializer, insert, producer, tidy
-from specc.exporter.graph.names import scope_of
+from specc.exporter.graph.graph import (
+    Graph,
+    add_initializer,
+    copy_graph,
+    find_producer,
+    insert_before,
+    read_constant,
+    remove_unused,
+)
+from specc.exporter.graph.names import read_scope
 
 
 @dataclass(frozen=True)
@@ -22,11 +30,11 @@ class Projection:
 
 def fuse_qkv(graph: Graph) -> Graph:
     """Graph -> Graph; only where rotary is in the attention already: a packed input cannot be turned outside."""
-    out = copy_of(graph)
+    out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and node.inputs[1] is not None and len(node.inputs) > 7:
             fuse_one(out.model.graph, node)
-    return tidy(out)
+    return remove_unused(out)
 
 
 def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
@@ -37,14 +45,14 @@ def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
         return
     if len({part.bias is None for part in (q, k, v)}) != 1:
         return
-    stem = f"{scope_of(attention) or attention.name}.qkv_proj"
+    stem = f"{read_scope(attention) or attention.name}.qkv_proj"
     packed = np.concatenate([np.asarray(p.weight.const_value.numpy()) for p in (q, k, v)], axis=1)  # type: ignore[union-attr]
-    nodes = [ir.node("MatMul", [q.x, initializer(graph, f"{stem}.weight", packed)], name=stem)]
+    nodes = [ir.node("MatMul", [q.x, add_initializer(graph, f"{stem}.weight", packed)], name=stem)]
     if q.bias is not None:
         bias = np.concatenate([np.asarray(p.bias) for p in (q, k, v)])
-        added = [nodes[0].outputs[0], initializer(graph, f"{stem}.bias", bias)]
+        added = [nodes[0].outputs[0], add_initializer(graph, f"{stem}.bias", bias)]
         nodes.append(ir.node("Add", added, name=f"{stem}.add"))
-    insert(attention, *nodes)
+    insert_before(attention, *nodes)
     attention.replace_input_with(0, nodes[-1].outputs[0])
     attention.replace_input_with(1, None)
     attention.replace_input_with(2, None)
@@ -52,21 +60,21 @@ def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
 
 def unflatten(value: ir.Value | None) -> ir.Value | None:
     """Skip reshapes that only cut heads and join them again ([1,R,n*d] -> [1,R,n,d] -> [1,R,n*d])."""
-    joined = producer(value, "Reshape")
-    cut = producer(joined.inputs[0], "Reshape") if joined else None
+    joined = find_producer(value, "Reshape")
+    cut = find_producer(joined.inputs[0], "Reshape") if joined else None
     if cut is None:
-        turned = producer(joined.inputs[0], "Transpose") if joined else None
-        before = producer(turned.inputs[0], "Transpose") if turned else None
-        cut = producer(before.inputs[0], "Reshape") if before else None
+        turned = find_producer(joined.inputs[0], "Transpose") if joined else None
+        before = find_producer(turned.inputs[0], "Transpose") if turned else None
+        cut = find_producer(before.inputs[0], "Reshape") if before else None
     return cut.inputs[0] if cut is not None else value
 
 
 def match_projection(value: ir.Value | None) -> Projection | None:
     """The product (and bias) that makes `value`, None when it is something else."""
-    added = producer(value, "Add")
+    added = find_producer(value, "Add")
     if added is not None:
         for product, bias in (added.inputs, added.inputs[::-1]):
-            inner, array = match_projection_without_bias(product), constant(bias)
+            inner, array = match_projection_without_bias(product), read_constant(bias)
             if inner is not None and array is not None and array.ndim == 1:
                 return Projection(inner.x, inner.weight, array)
     return match_projection_without_bias(value)
@@ -74,7 +82,7 @@ def match_projection(value: ir.Value | None) -> Projection | None:
 
 def match_projection_without_bias(value: ir.Value | None) -> Projection | None:
     """The MatMul with a constant right side that makes `value`."""
-    product = producer(value, "MatMul")
+    product = find_producer(value, "MatMul")
     if product is None:
         return None
     x, weight = product.inputs

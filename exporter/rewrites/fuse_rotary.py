@@ -5,18 +5,26 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from specc.exporter.graph.graph import Graph, constant, copy_of, initializer, producer, shape_of, tidy
+from specc.exporter.graph.graph import (
+    Graph,
+    add_initializer,
+    copy_graph,
+    find_producer,
+    read_constant,
+    read_shape,
+    remove_unused,
+)
 
 QUERY, KEY, COS, POSITION = 0, 1, 7, 9
 
 
 def fuse_rotary(graph: Graph) -> Graph:
     """Graph -> Graph; a layer whose query or key is turned in another way keeps its own nodes."""
-    out = copy_of(graph)
+    out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and len(node.inputs) <= COS:
             fuse_one(out.model.graph, node)
-    return tidy(out)
+    return remove_unused(out)
 
 
 def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
@@ -31,7 +39,7 @@ def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
     half_cos, half_sin = half_table(cos), half_table(sin)
     if half_cos is None or half_sin is None:
         return
-    cached = initializer(graph, "cos_cache", half_cos), initializer(graph, "sin_cache", half_sin)
+    cached = add_initializer(graph, "cos_cache", half_cos), add_initializer(graph, "sin_cache", half_sin)
     attention.replace_input_with(QUERY, query)
     attention.replace_input_with(KEY, key)
     attention.resize_inputs(POSITION + 1)
@@ -46,9 +54,9 @@ Rotation = tuple[ir.Value, ir.Value, ir.Value, ir.Value]
 
 def match_rotation(value: ir.Value | None) -> Rotation | None:
     """(flat input [1, R, heads*dim], cos, sin, position) when `value` is that input turned head by head."""
-    flat = producer(value, "Reshape")
-    back = producer(flat.inputs[0], "Transpose") if flat else None
-    total = producer(back.inputs[0], "Add") if back else None
+    flat = find_producer(value, "Reshape")
+    back = find_producer(flat.inputs[0], "Transpose") if flat else None
+    total = find_producer(back.inputs[0], "Add") if back else None
     if back is None or total is None or not swaps_rows_and_heads(back):
         return None
     for straight, crossed in (total.inputs, total.inputs[::-1]):
@@ -60,7 +68,7 @@ def match_rotation(value: ir.Value | None) -> Rotation | None:
 
 def match_terms(straight: ir.Value | None, crossed: ir.Value | None) -> Rotation | None:
     """Match x*cos + rotate_half(x)*sin, x being the transposed heads of a flat input."""
-    a, b = producer(straight, "Mul"), producer(crossed, "Mul")
+    a, b = find_producer(straight, "Mul"), find_producer(crossed, "Mul")
     if a is None or b is None:
         return None
     for x, cos in (a.inputs, a.inputs[::-1]):
@@ -76,26 +84,26 @@ def match_terms(straight: ir.Value | None, crossed: ir.Value | None) -> Rotation
 
 def match_lookup(value: ir.Value | None) -> tuple[ir.Value, ir.Value] | None:
     """(table, position) when `value` is table[position] with an axis of one for the heads."""
-    spread = producer(value, "Unsqueeze")
-    looked = producer(spread.inputs[0], "GatherND", "Gather") if spread else None
+    spread = find_producer(value, "Unsqueeze")
+    looked = find_producer(spread.inputs[0], "GatherND", "Gather") if spread else None
     if looked is None:
         return None
     table, position = looked.inputs
     if looked.op_type == "GatherND":
-        inner = producer(position, "Unsqueeze")
+        inner = find_producer(position, "Unsqueeze")
         position = inner.inputs[0] if inner else None
-    return None if table is None or position is None or constant(table) is None else (table, position)
+    return None if table is None or position is None or read_constant(table) is None else (table, position)
 
 
 def is_rotate_half(value: ir.Value | None, x: ir.Value) -> bool:
     """Whether `value` is concat(-x[half:], x[:half]) along the last axis."""
-    joined = producer(value, "Concat")
+    joined = find_producer(value, "Concat")
     if joined is None or len(joined.inputs) != 2 or joined.attributes["axis"].as_int() not in (-1, 3):
         return False
-    negative = producer(joined.inputs[0], "Neg")
-    upper = producer(negative.inputs[0], "Slice") if negative else None
-    lower = producer(joined.inputs[1], "Slice")
-    half = shape_of(x)[-1] // 2
+    negative = find_producer(joined.inputs[0], "Neg")
+    upper = find_producer(negative.inputs[0], "Slice") if negative else None
+    lower = find_producer(joined.inputs[1], "Slice")
+    half = read_shape(x)[-1] // 2
     return slice_range(upper, x) == (half, None) and slice_range(lower, x) == (0, half)
 
 
@@ -103,7 +111,7 @@ def slice_range(node: ir.Node | None, x: ir.Value) -> tuple[int, int | None] | N
     """(start, end) of a step-one slice of x's last axis; an end at or past the last element reads None."""
     if node is None or node.inputs[0] is not x or len(node.inputs) < 5:
         return None
-    start, end, axis, step = (constant(value) for value in node.inputs[1:5])
+    start, end, axis, step = (read_constant(value) for value in node.inputs[1:5])
     if (
         start is None
         or end is None
@@ -113,18 +121,18 @@ def slice_range(node: ir.Node | None, x: ir.Value) -> tuple[int, int | None] | N
         or step.item() != 1
     ):
         return None
-    return int(start.item()), None if end.item() >= shape_of(x)[-1] else int(end.item())
+    return int(start.item()), None if end.item() >= read_shape(x)[-1] else int(end.item())
 
 
 def flat_heads(x: ir.Value) -> ir.Value | None:
     """The [1, R, heads*dim] value that x [1, heads, R, dim] was reshaped and transposed from."""
-    turned = producer(x, "Transpose")
-    shaped = producer(turned.inputs[0], "Reshape") if turned else None
+    turned = find_producer(x, "Transpose")
+    shaped = find_producer(turned.inputs[0], "Reshape") if turned else None
     if turned is None or shaped is None or not swaps_rows_and_heads(turned):
         return None
     flat = shaped.inputs[0]
-    _, heads, _, dim = shape_of(x)
-    return flat if flat is not None and shape_of(flat)[-1] == heads * dim else None
+    _, heads, _, dim = read_shape(x)
+    return flat if flat is not None and read_shape(flat)[-1] == heads * dim else None
 
 
 def swaps_rows_and_heads(node: ir.Node) -> bool:
@@ -134,7 +142,7 @@ def swaps_rows_and_heads(node: ir.Node) -> bool:
 
 def half_table(table: ir.Value) -> np.ndarray | None:
     """The [capacity, dim/2] half of a table whose two halves are equal; None when they are not."""
-    array = constant(table)
+    array = read_constant(table)
     if array is None or array.ndim != 2:
         return None
     half = array.shape[1] // 2

@@ -7,31 +7,31 @@ import onnx_ir as ir
 from specc.exporter.graph.graph import (
     MICROSOFT,
     Graph,
-    copy_of,
-    insert,
-    producer,
+    copy_graph,
+    copy_type,
+    find_producer,
+    insert_before,
+    read_shape,
+    remove_unused,
     replace_uses,
-    shape_of,
-    tidy,
 )
-from specc.exporter.rewrites.fuse_norm import move_type
 
 
 def fuse_skip_norm(graph: Graph) -> Graph:
     """Graph -> Graph; the sum stays available as the fused node's fourth output."""
-    out = copy_of(graph)
+    out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "SimplifiedLayerNormalization":
             fuse_one(node)
-    return tidy(out)
+    return remove_unused(out)
 
 
 def fuse_one(norm: ir.Node) -> None:
     """Fuse one norm with the residual sum it reads; both addends must have the full shape (no broadcasting)."""
-    added = producer(norm.inputs[0], "Add")
+    added = find_producer(norm.inputs[0], "Add")
     if added is None:
         return
-    shapes = [shape_of(value) for value in added.inputs if value is not None]
+    shapes = [read_shape(value) for value in added.inputs if value is not None]
     if (
         len(shapes) != 2
         or len(shapes[0]) != 3
@@ -49,7 +49,7 @@ def fuse_one(norm: ir.Node) -> None:
     fused.name = f"{norm.name}_skip"
     for unused in fused.outputs[1:3]:
         unused.name = ""
-    insert(added, fused)
+    insert_before(added, fused)
     for old, new in ((norm.outputs[0], fused.outputs[0]), (added.outputs[0], fused.outputs[3])):
-        move_type(old, new)
+        copy_type(old, new)
         replace_uses(old, new)

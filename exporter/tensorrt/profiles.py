@@ -22,15 +22,15 @@ class Profile:
         return {"input_ids": (1, self.rows), "position": (1, self.rows), "logit_rows": (self.rows,)}
 
 
-def profiles(widths: Sequence[int], context: int, capacity: int) -> tuple[Profile, ...]:
+def make_profiles(widths: Sequence[int], context: int, capacity: int) -> tuple[Profile, ...]:
     """Profile j takes widths[j] rows. Raises InputError for widths that no engine can have."""
-    wrong = fault(widths, context, capacity)
+    wrong = find_fault(widths, context, capacity)
     if wrong:
         raise InputError(f"widths {list(widths)} with context {context} and {capacity} cache slots: {wrong}")
     return tuple(map(Profile, widths))
 
 
-def fault(widths: Sequence[int], context: int, capacity: int) -> str | None:
+def find_fault(widths: Sequence[int], context: int, capacity: int) -> str | None:
     """What is wrong with widths, None where nothing is."""
     if not widths or any(type(width) is not int or width < 1 for width in widths):
         return "each must be a whole number from 1 on"

@@ -11,8 +11,10 @@ from support import tiny
 from specc.contracts.plan import EnginePlan, Scheme
 from specc.errors import InputError
 from specc.exporter.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from specc.exporter.draft_heads.head_module import MedusaHead, build_head, feature_head, load_head, save_head
-from specc.exporter.draft_heads.heads import export_head
+from specc.exporter.draft_heads.build import build_draft_head
+from specc.exporter.draft_heads.export import export_draft_head
+from specc.exporter.draft_heads.file import load_draft_head, save_draft_head
+from specc.exporter.draft_heads.modules import MedusaHead, build_feature_head
 
 IDS = torch.arange(0, 192, 3)
 
@@ -26,12 +28,14 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def files(target: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder, model = tmp_path_factory.mktemp("heads"), target.load()
     torch.manual_seed(3)
-    feature = feature_head(model, IDS)
+    feature = build_feature_head(model, IDS)
     medusa = MedusaHead(model.get_output_embeddings().weight.detach()[IDS], 3)
     for block in medusa.blocks:
         torch.nn.init.normal_(block.weight, std=0.1)
-    save_head(folder / "feature.safetensors", "feature", feature.parts.state_dict(), IDS, {"layers": "1"})
-    save_head(
+    save_draft_head(
+        folder / "feature.safetensors", "feature", feature.parts.state_dict(), IDS, {"layers": "1"}
+    )
+    save_draft_head(
         folder / "medusa.safetensors", "medusa", medusa.blocks.state_dict(prefix="blocks."), IDS, {"k": "3"}
     )
     return {kind: folder / f"{kind}.safetensors" for kind in ("feature", "medusa")}
@@ -49,7 +53,7 @@ def test_graph_gives_what_the_module_gives(
     kind: str, dialect: str, target: Checkpoint, files: dict[str, Path], tmp_path: Path
 ) -> None:
     plan = head_plan(target, dialect)
-    made = export_head(
+    made = export_draft_head(
         files[kind], plan if kind == "feature" else replace(plan, widths=(3,)), target, tmp_path
     )
     assert made.stage_errors["trace"] < 1e-5 and made.stage_errors["fuse"] < 1e-5
@@ -58,16 +62,16 @@ def test_graph_gives_what_the_module_gives(
 
 
 def test_file_gives_back_the_head(target: Checkpoint, files: dict[str, Path]) -> None:
-    head = build_head(load_head(files["feature"]), target.load())
+    head = build_draft_head(load_draft_head(files["feature"]), target.load())
     torch.manual_seed(3)
-    fresh = feature_head(target.load(), IDS)
+    fresh = build_feature_head(target.load(), IDS)
     for name, weight in head.parts.state_dict().items():
         assert torch.equal(weight, fresh.parts.state_dict()[name].half().float()), name
 
 
 def test_untrained_head_hands_the_feature_on(target: Checkpoint) -> None:
     model = target.load()
-    head = feature_head(model, IDS)
+    head = build_feature_head(model, IDS)
     with torch.no_grad():
         head.enter.fc.weight[:, : model.config.hidden_size] = 0
         head.enter.feature = model.base_model(input_ids=torch.arange(6)[None]).last_hidden_state
@@ -79,15 +83,15 @@ def test_untrained_head_hands_the_feature_on(target: Checkpoint) -> None:
 def test_wrong_files_are_named(target: Checkpoint, files: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "no.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="cannot read the head"):
-        load_head(tmp_path / "no.safetensors")
+        load_draft_head(tmp_path / "no.safetensors")
     other = tiny.tiny_model(hidden_size=32)
     with pytest.raises(InputError, match="does not fit the target"):
-        build_head(load_head(files["feature"]), other)
+        build_draft_head(load_draft_head(files["feature"]), other)
     bare = {"layers": "1", "format": "another"}
-    save_head(tmp_path / "bare.safetensors", "feature", {"fc.weight": torch.zeros(2, 2)}, IDS, bare)
+    save_draft_head(tmp_path / "bare.safetensors", "feature", {"fc.weight": torch.zeros(2, 2)}, IDS, bare)
     with pytest.raises(InputError, match="no draft head"):
-        load_head(tmp_path / "bare.safetensors")
+        load_draft_head(tmp_path / "bare.safetensors")
 
 
 def test_draft_ids_come_back_as_they_were(files: dict[str, Path]) -> None:
-    assert np.array_equal(load_head(files["medusa"]).ids.numpy(), IDS.numpy())
+    assert np.array_equal(load_draft_head(files["medusa"]).ids.numpy(), IDS.numpy())

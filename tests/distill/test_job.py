@@ -13,7 +13,7 @@ from specc.contracts.bundle import sha256_of
 from specc.distill.data import own_prompts
 from specc.distill.job import Asked, distill
 from specc.errors import InputError
-from specc.exporter.draft_heads.head_module import load_head
+from specc.exporter.draft_heads.file import load_draft_head
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_recipe_to_files_twice_the_same_bytes(kind: str, recipe: Path) -> None:
     assert sorted(path.name for path in first.folder.iterdir()) == names
     assert [sha256_of(first.folder / n) for n in names] == [sha256_of(second.folder / n) for n in names]
     assert {"answers", "training"} <= set(heard)
-    head, provenance = load_head(first.folder / "head.safetensors"), first.provenance
+    head, provenance = load_draft_head(first.folder / "head.safetensors"), first.provenance
     assert head.kind == kind and head.metadata["weights_sha256"] == provenance["target"]["weights_sha256"]
     assert provenance["data"]["own_prompts"] == 3 and json.dumps(provenance)
     card = (first.folder / "README.md").read_text(encoding="utf-8")

@@ -14,8 +14,12 @@ from specc.calib.batches import batch_of, plan_batches
 from specc.calib.unroll import unroll
 from specc.distill.losses import accepted_at, feature_loss, foretell, medusa_loss
 from specc.distill.train import Settings, train
-from specc.exporter.check.check_head import module_logits
-from specc.exporter.draft_heads.head_module import FeatureHead, MedusaHead, feature_head
+from specc.exporter.draft_heads.modules import (
+    FeatureHead,
+    MedusaHead,
+    build_feature_head,
+    compute_feature_logits,
+)
 
 IDS = torch.arange(0, 250, 2)
 
@@ -34,7 +38,7 @@ def samples() -> list[Sample]:
 
 def fresh() -> FeatureHead:
     torch.manual_seed(4)
-    head = feature_head(tiny.tiny_model(), IDS)
+    head = build_feature_head(tiny.tiny_model(), IDS)
     head.model.requires_grad_(False)
     head.parts.requires_grad_(True)
     return head
@@ -48,7 +52,7 @@ def test_unrolled_steps_are_what_drafting_computes(samples: list[Sample]) -> Non
         features = rows.hidden[:, : start + 1]
         for depth in range(3):
             last = start + depth
-            logits = module_logits(head, rows.ids[:, : last + 1], features)[0, -1]
+            logits = compute_feature_logits(head, rows.ids[:, : last + 1], features)[0, -1]
             expected = steps[depth][0, last] @ head.model.lm_head.weight.T
             assert torch.allclose(logits, expected, atol=1e-4), depth
             features = torch.cat((features, steps[depth][:, last : last + 1]), 1)

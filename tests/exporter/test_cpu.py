@@ -16,15 +16,15 @@ from support import tiny
 torch = pytest.importorskip("torch")
 
 from specc.contracts.plan import Scheme  # noqa: E402
-from specc.exporter import Exported, export  # noqa: E402
-from specc.exporter.check import check  # noqa: E402
-from specc.exporter.check.check_nodes import check_nodes  # noqa: E402
-from specc.exporter.check.one_node import alone  # noqa: E402
+from specc.exporter.check.logits import StageError, check_stage, compute_reference, mean_divergence  # noqa: E402
+from specc.exporter.check.nodes import check_nodes  # noqa: E402
+from specc.exporter.check.single_node import run_node  # noqa: E402
 from specc.exporter.checkpoint.checkpoint import open_checkpoint  # noqa: E402
-from specc.exporter.graph.graph import initializer  # noqa: E402
-from specc.exporter.graph.session import over, runner, session_options  # noqa: E402
-from specc.exporter.lower.lower_cpu import lower_cpu  # noqa: E402
-from specc.exporter.lower.pack import KINDS  # noqa: E402
+from specc.exporter.checkpoint.codes import KINDS  # noqa: E402
+from specc.exporter.export import ExportResult, export_graph  # noqa: E402
+from specc.exporter.graph.graph import add_initializer  # noqa: E402
+from specc.exporter.graph.session import make_session_options, open_runner, wrap_session  # noqa: E402
+from specc.exporter.lower.cpu import lower_cpu  # noqa: E402
 
 Known = Callable[[str], tuple[Path, Any]]
 SCALED = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": 1.3}
@@ -60,18 +60,18 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
     return find
 
 
-def exported(folder: Path, out: Path, **changes: Any) -> Exported:
+def exported(folder: Path, out: Path, **changes: Any) -> ExportResult:
     """Export through the dialect at w4 with a w8 head; `changes` replace fields of the plan."""
     out.mkdir(exist_ok=True)
     plan = tiny.plan_of(folder, scheme=Scheme("w4", "w8", 32), dialect="specc-cpu", **changes)
-    return export(open_checkpoint(str(folder)), plan, out)
+    return export_graph(open_checkpoint(str(folder)), plan, out)
 
 
 def opened(path: Path, threads: int = 1) -> Any:
     """A runner over a written graph."""
     import onnxruntime as ort
 
-    return over(ort.InferenceSession(str(path), session_options(threads)))
+    return wrap_session(ort.InferenceSession(str(path), make_session_options(threads)))
 
 
 def operators(graph: Any) -> list[str]:
@@ -95,11 +95,11 @@ def test_each_model_stays_close_and_equal_for_any_width(
     (folder, fused), ids = known(name), tiny.some_ids(40)
     graph = lower_cpu(fused, Scheme(layers, head, 32), None)
     check_nodes(graph)
-    logits = in_widths(runner(graph, 1), ids, 1)
-    assert check.divergence(logits, tiny.float_rows(folder, ids)) < (0.002 if layers == head == "w8" else 0.2)
+    logits = in_widths(open_runner(graph, 1), ids, 1)
+    assert mean_divergence(logits, tiny.float_rows(folder, ids)) < (0.002 if layers == head == "w8" else 0.2)
     for width in (2, 3, 5, 16, 40):
         for threads in (1, 2):
-            assert in_widths(runner(graph, threads), ids, width).tobytes() == logits.tobytes()
+            assert in_widths(open_runner(graph, threads), ids, width).tobytes() == logits.tobytes()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -126,7 +126,7 @@ def test_what_our_operators_do_not_have_stays_and_is_noted(tmp_path: Path) -> No
     folder = tiny.tiny_folder(tmp_path, intermediate_size=168)
     graph, ids = lower_cpu(tiny.float_graph(folder), Scheme("w4", "fp32", 32), None), tiny.some_ids(20)
     assert graph.notes[-1] == "left as they are, so widths may differ: Gemm, MatMul"
-    assert check.divergence(in_widths(runner(graph, 1), ids, 5), tiny.float_rows(folder, ids)) < 0.2
+    assert mean_divergence(in_widths(open_runner(graph, 1), ids, 5), tiny.float_rows(folder, ids)) < 0.2
 
 
 def test_head_and_embedding_are_one_weight(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_early_exit_draft_reads_the_targets_file(name: str, tmp_path: Path) -> N
     moved = shutil.move(tmp_path / "out", tmp_path / "moved")
     run = opened(Path(moved) / "draft.onnx")
     wanted = tiny.float_rows(folder, ids, layers=1)
-    assert check.divergence(in_widths(run, ids, 5), wanted) < 0.2
+    assert mean_divergence(in_widths(run, ids, 5), wanted) < 0.2
     assert in_widths(run, ids, 5).tobytes() == in_widths(run, ids, 1).tobytes()
 
 
@@ -203,11 +203,11 @@ def test_equal_weights_do_not_share_a_name(dialect: str, layers: str, tmp_path: 
     head = "w8" if layers == "w4" else "fp32"
     (tmp_path / "out").mkdir()
     plan = tiny.plan_of(folder, scheme=Scheme(layers, head, 32), dialect=dialect)
-    done = export(open_checkpoint(str(folder)), plan, tmp_path / "out")
+    done = export_graph(open_checkpoint(str(folder)), plan, tmp_path / "out")
     names = node_names(done.files[0])
     assert len(set(names)) == len(names) and all(names)
     got = opened(done.files[0]).call(ids, 0)
-    assert check.divergence(got, tiny.float_rows(folder, ids)) < (1e-6 if layers == "fp32" else 0.2)
+    assert mean_divergence(got, tiny.float_rows(folder, ids)) < (1e-6 if layers == "fp32" else 0.2)
 
 
 def node_names(path: Path) -> list[str]:
@@ -220,9 +220,9 @@ def node_names(path: Path) -> list[str]:
 def test_a_taken_name_never_hides_another_weight(known: Known) -> None:
     """The same numbers under one name are one weight; others get a number."""
     graph = known("llama")[1].model.clone().graph
-    one = initializer(graph, "w", np.array([1.0, np.nan], np.float32))
-    assert initializer(graph, "w", np.array([1.0, np.nan], np.float32)) is one
-    others = [initializer(graph, "w", np.array([x], np.float32)).name for x in (2.0, 3.0, 2.0)]
+    one = add_initializer(graph, "w", np.array([1.0, np.nan], np.float32))
+    assert add_initializer(graph, "w", np.array([1.0, np.nan], np.float32)) is one
+    others = [add_initializer(graph, "w", np.array([x], np.float32)).name for x in (2.0, 3.0, 2.0)]
     assert others == ["w#2", "w#3", "w#2"]
 
 
@@ -253,18 +253,18 @@ def test_each_kind_of_product_is_checked_by_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["weights", "norm", "bias", "gate", "residual", "embedding"])
 def test_a_wrong_operator_is_found(part: str, known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     """R37 put back: an operator that leaves out one of its inputs, or reads its codes wrongly, stops the build."""
-    from specc.exporter.check import check_cpu_nodes
+    from specc.exporter.check import cpu_nodes
 
     graph = lower_cpu(known("qwen2")[1], Scheme("w4", "w8", 32), None)
     check_nodes(graph)
 
     def wrong(node: Any, arrays: list[Any]) -> np.ndarray:
-        return alone(node, faulty(part, node, list(arrays)))
+        return run_node(node, faulty(part, node, list(arrays)))
 
-    monkeypatch.setattr(check_cpu_nodes, "alone", wrong)
+    monkeypatch.setattr(cpu_nodes, "alone", wrong)
     if part == "gate":
-        monkeypatch.setattr(check_cpu_nodes, "gated", lambda y: y[:, : y.shape[1] // 2])
-    with pytest.raises(check.StageError, match="After the stage 'quantize .*of the result"):
+        monkeypatch.setattr(cpu_nodes, "gated", lambda y: y[:, : y.shape[1] // 2])
+    with pytest.raises(StageError, match="After the stage 'quantize .*of the result"):
         check_nodes(graph)
 
 
@@ -287,9 +287,9 @@ def test_a_wrong_code_is_found_by_the_whole_graph(known: Known) -> None:
     folder, fused = known("llama")
     plan = tiny.plan_of(folder, scheme=Scheme("w8", "w8", 32), dialect="specc-cpu")
     checkpoint = open_checkpoint(str(folder))
-    expected = check.reference(checkpoint.load(), plan, checkpoint.tokens)
+    expected = compute_reference(checkpoint.load(), plan, checkpoint.tokens)
     graph = lower_cpu(fused, plan.scheme, None)
-    check.check(graph, expected, plan, "quantize", plan.scheme)
+    check_stage(graph, expected, plan, "quantize", plan.scheme)
     broken = spoiled(graph, "model.layers.0.mlp.down_proj", 1, lambda packed: packed[::-1].copy())
-    with pytest.raises(check.StageError, match="nats a row"):
-        check.check(broken, expected, plan, "quantize", plan.scheme)
+    with pytest.raises(StageError, match="nats a row"):
+        check_stage(broken, expected, plan, "quantize", plan.scheme)

@@ -15,14 +15,22 @@ torch = pytest.importorskip("torch")
 
 from specc.contracts.plan import EnginePlan, Scheme  # noqa: E402
 from specc.errors import InputError  # noqa: E402
-from specc.exporter import Exported, export, fuse  # noqa: E402
-from specc.exporter.check import check  # noqa: E402
-from specc.exporter.check.check_nodes import check_nodes  # noqa: E402
+from specc.exporter.check.logits import (  # noqa: E402
+    FLOAT_BOUND,
+    StageError,
+    check_stage,
+    compute_reference,
+    mean_divergence,
+    relative_error,
+)
+from specc.exporter.check.nodes import check_nodes  # noqa: E402
 from specc.exporter.checkpoint.checkpoint import open_checkpoint  # noqa: E402
-from specc.exporter.graph.save import save  # noqa: E402
-from specc.exporter.graph.session import over, runner, session_options  # noqa: E402
-from specc.exporter.lower.quantize import quantize  # noqa: E402
-from specc.exporter.trace import trace  # noqa: E402
+from specc.exporter.export import ExportResult, export_graph  # noqa: E402
+from specc.exporter.graph.files import write_graph  # noqa: E402
+from specc.exporter.graph.session import make_session_options, open_runner, wrap_session  # noqa: E402
+from specc.exporter.lower.ort import lower_ort  # noqa: E402
+from specc.exporter.rewrites.fuse import fuse_graph  # noqa: E402
+from specc.exporter.trace import trace_graph  # noqa: E402
 
 FLOAT = Scheme("fp32", "fp32", 32)
 
@@ -33,17 +41,17 @@ def plan_of(folder: Path, scheme: Scheme = FLOAT, **changes: Any) -> EnginePlan:
     return plan
 
 
-def built(folder: Path, out: Path, scheme: Scheme = FLOAT, **changes: Any) -> Exported:
+def built(folder: Path, out: Path, scheme: Scheme = FLOAT, **changes: Any) -> ExportResult:
     """Export a tiny model."""
     out.mkdir(exist_ok=True)
-    return export(open_checkpoint(str(folder)), plan_of(folder, scheme, **changes), out)
+    return export_graph(open_checkpoint(str(folder)), plan_of(folder, scheme, **changes), out)
 
 
 def opened(path: Path) -> Any:
     """A runner over a written graph."""
     import onnxruntime as ort
 
-    return over(ort.InferenceSession(str(path), session_options(1)))
+    return wrap_session(ort.InferenceSession(str(path), make_session_options(1)))
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +81,12 @@ def test_each_model_exports_and_matches(name: str, tmp_path: Path) -> None:
     """R28, R29: several rows with a past equal the module without a cache, for each way a model may be built."""
     folder = tiny.tiny_folder(tmp_path / "model", **MODELS[name])
     ids = tiny.some_ids(15)
-    run, wanted = runner(tiny.float_graph(folder), 1), tiny.float_rows(folder, ids)
+    run, wanted = open_runner(tiny.float_graph(folder), 1), tiny.float_rows(folder, ids)
     run.prefill(ids[:10], chunk=4)
     got = run.call(ids[10:], 10)
-    assert check.relative(got, wanted[10:]) < check.FLOAT_BOUND
+    assert relative_error(got, wanted[10:]) < FLOAT_BOUND
     singly = np.concatenate([run.call(ids[i : i + 1], i) for i in range(10, 15)])
-    assert check.relative(singly, wanted[10:]) < check.FLOAT_BOUND
+    assert relative_error(singly, wanted[10:]) < FLOAT_BOUND
 
 
 def by_hand(causal: bool) -> Any:
@@ -104,31 +112,33 @@ def checked_trace(folder: Path) -> float:
     """Trace a tiny model and compare it with transformers, as the exporter does."""
     checkpoint, plan = open_checkpoint(str(folder)), plan_of(folder)
     model = checkpoint.load()
-    return check.check(trace(model, plan), check.reference(model, plan, checkpoint.tokens), plan, "trace")
+    return check_stage(
+        trace_graph(model, plan), compute_reference(model, plan, checkpoint.tokens), plan, "trace"
+    )
 
 
 def test_a_mask_for_one_row_is_found(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R28 put back: rows that all see what the last row sees stop the build; the same attention, causal, passes."""
-    monkeypatch.setattr("specc.exporter.trace.cached_attention", by_hand(causal=True))
-    assert checked_trace(llama) < check.FLOAT_BOUND
-    monkeypatch.setattr("specc.exporter.trace.cached_attention", by_hand(causal=False))
-    with pytest.raises(check.StageError, match="stage 'trace' the call with past"):
+    monkeypatch.setattr("specc.exporter.trace.emit_attention", by_hand(causal=True))
+    assert checked_trace(llama) < FLOAT_BOUND
+    monkeypatch.setattr("specc.exporter.trace.emit_attention", by_hand(causal=False))
+    with pytest.raises(StageError, match="stage 'trace' the call with past"):
         checked_trace(llama)
 
 
 def test_capacity_taken_for_the_length_is_found(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R41 put back: attention that is told of a full cache stops the build."""
-    from specc.exporter.trace import Engine
+    from specc.exporter.trace import TracedCall
 
-    right = Engine.forward
+    right = TracedCall.forward
 
     def full(self: Any, ids: Any, past_len: Any, position: Any, rows: Any, past_k: Any, past_v: Any) -> Any:
         return right(
             self, ids, past_len * 0 + past_k[0].shape[2] - ids.shape[1], position, rows, past_k, past_v
         )
 
-    monkeypatch.setattr(Engine, "forward", full)
-    with pytest.raises(check.StageError, match="stage 'trace' the call with past"):
+    monkeypatch.setattr(TracedCall, "forward", full)
+    with pytest.raises(StageError, match="stage 'trace' the call with past"):
         checked_trace(llama)
 
 
@@ -156,18 +166,18 @@ def test_rotary_scaling_is_kept_at_far_positions(name: str, tmp_path: Path) -> N
     parameters = {"rope_theta": 10000.0, **ROPES[name]}
     folder = tiny.tiny_folder(tmp_path / "scaled", rope_parameters=parameters)
     plain = tiny.tiny_folder(tmp_path / "plain")
-    run, ids = runner(tiny.float_graph(folder, context=256, capacity=272), 1), tiny.some_ids(205)
+    run, ids = open_runner(tiny.float_graph(folder, context=256, capacity=272), 1), tiny.some_ids(205)
     wanted, unscaled = tiny.float_rows(folder, ids), tiny.float_rows(plain, ids)
     run.prefill(ids[:200], chunk=16)
     for past in (10, 200):
         got = run.call(ids[past : past + 5], past)
-        assert check.relative(got, wanted[past : past + 5]) < check.FLOAT_BOUND
-        assert check.relative(unscaled[past : past + 5], wanted[past : past + 5]) > 100 * check.FLOAT_BOUND
+        assert relative_error(got, wanted[past : past + 5]) < FLOAT_BOUND
+        assert relative_error(unscaled[past : past + 5], wanted[past : past + 5]) > 100 * FLOAT_BOUND
 
 
 def test_position_input_is_read(llama: Path, fused: Any) -> None:
     """Rotary follows `position`, not the cache slot: rows given far positions equal the module at them."""
-    ids, run = tiny.some_ids(12), runner(fused, 1)
+    ids, run = tiny.some_ids(12), open_runner(fused, 1)
     far = np.array([0, 1, 2, 3, 4, 5, 6, 7, 40, 50, 60, 90])
     run.prefill(ids[:8], position=far[:8], chunk=4)
     model: Any = open_checkpoint(str(llama)).load()
@@ -177,7 +187,7 @@ def test_position_input_is_read(llama: Path, fused: Any) -> None:
             "attention_mask": torch.ones(1, 12, dtype=torch.int64),
         }
         wanted = model(**given, position_ids=torch.from_numpy(far)[None], use_cache=False).logits[0].numpy()
-    assert check.relative(run.call(ids[8:], 8, far[8:]), wanted[8:]) < check.FLOAT_BOUND
+    assert relative_error(run.call(ids[8:], 8, far[8:]), wanted[8:]) < FLOAT_BOUND
 
 
 def test_rows_are_symbolic_and_fused(fused: Any) -> None:
@@ -194,9 +204,9 @@ def test_rows_are_symbolic_and_fused(fused: Any) -> None:
 
 def test_fusing_leaves_the_graph_it_was_given(llama: Path) -> None:
     """Each rewrite is a function: its argument has the same nodes afterwards."""
-    graph = trace(open_checkpoint(str(llama)).load(), plan_of(llama))
+    graph = trace_graph(open_checkpoint(str(llama)).load(), plan_of(llama))
     before = [node.op_type for node in graph.model.graph]
-    fuse(graph)
+    fuse_graph(graph)
     assert [node.op_type for node in graph.model.graph] == before
 
 
@@ -206,23 +216,23 @@ def test_tracing_leaves_the_module_as_it_was(llama: Path) -> None:
     ids = torch.from_numpy(tiny.some_ids(6))[None]
     with torch.no_grad():
         before = model(ids).logits
-        trace(model, plan_of(llama, layers=1))
+        trace_graph(model, plan_of(llama, layers=1))
         assert torch.equal(model(ids).logits, before)
 
 
 def test_wanted_rows_only(fused: Any) -> None:
     """Logits of one wanted row are those of the same row among all, whichever it is and in any order."""
-    ids, run = tiny.some_ids(20), runner(fused, 1)
+    ids, run = tiny.some_ids(20), open_runner(fused, 1)
     run.prefill(ids[:10])
     full = run.call(ids[10:15], 10)
     some = run.call(ids[10:15], 10, wanted=np.array([4, 0, 2]))
-    assert check.relative(some, full[[4, 0, 2]]) < 1e-6
+    assert relative_error(some, full[[4, 0, 2]]) < 1e-6
 
 
 @pytest.mark.parametrize("length", [0, 1, 31, 60])
 def test_cache_in_place_equals_copies(fused: Any, length: int) -> None:
     """R41: one buffer as past and present gives the logits of separate ones, after a rollback too."""
-    ids, run = tiny.some_ids(80), runner(fused, 1)
+    ids, run = tiny.some_ids(80), open_runner(fused, 1)
     run.prefill(ids[:70])
     got = run.call(ids[length : length + 5], length)
     feeds = {
@@ -237,7 +247,7 @@ def test_cache_in_place_equals_copies(fused: Any, length: int) -> None:
 
 def test_stale_cache_is_never_read(fused: Any) -> None:
     """NaN behind the valid length changes nothing."""
-    ids, run = tiny.some_ids(20), runner(fused, 1)
+    ids, run = tiny.some_ids(20), open_runner(fused, 1)
     run.prefill(ids[:10])
     clean = run.call(ids[10:13], 10)
     for cache in run.caches.values():
@@ -258,16 +268,16 @@ SCHEMES = [
 @pytest.mark.parametrize("layers,head", SCHEMES)
 def test_each_scheme_runs_and_stays_close(layers: str, head: str, llama: Path, fused: Any) -> None:
     """Every scheme of layers and head gives a graph near the float module."""
-    graph, ids = quantize(fused, Scheme(layers, head, 32)), tiny.some_ids(40)
-    run = runner(graph, 1)
+    graph, ids = lower_ort(fused, Scheme(layers, head, 32)), tiny.some_ids(40)
+    run = open_runner(graph, 1)
     run.prefill(ids[:30], chunk=16)
-    nats = check.divergence(run.call(ids[30:], 30), tiny.float_rows(llama, ids)[30:])
+    nats = mean_divergence(run.call(ids[30:], 30), tiny.float_rows(llama, ids)[30:])
     assert nats < max({"fp32": 0.001, "w8": 0.001}.get(scheme, 0.5) for scheme in (layers, head))
 
 
 def test_dynamic_int8_covers_every_product(fused: Any) -> None:
     """Embedding, head and layers are all int8, and the activations are scaled at run time."""
-    graph = quantize(fused, Scheme("dynamic-int8", "dynamic-int8", 32))
+    graph = lower_ort(fused, Scheme("dynamic-int8", "dynamic-int8", 32))
     ops = [node.op_type for node in graph.model.graph]
     assert ops.count("MatMulInteger") == 2 * 5 + 1 and "DynamicQuantizeLinear" in ops and "MatMul" not in ops
     weights: Any = graph.model.graph.initializers
@@ -277,14 +287,14 @@ def test_dynamic_int8_covers_every_product(fused: Any) -> None:
 
 def test_head_keeps_eight_bits_by_default(fused: Any) -> None:
     """R40: with w4 layers and a w8 head, the head's product is the only one at 8 bits."""
-    graph = quantize(fused, Scheme("w4", "w8", 32))
+    graph = lower_ort(fused, Scheme("w4", "w8", 32))
     bits = {n.name: n.attributes["bits"].as_int() for n in graph.model.graph if n.op_type == "MatMulNBits"}
     assert bits.pop("lm_head") == 8 and set(bits.values()) == {4}
 
 
 def test_a_head_of_four_bits_is_found(fused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """R40 put back: with every product at 4 bits, the test above fails."""
-    from specc.exporter.lower import quantize as inside
+    from specc.exporter.lower import ort as inside
 
     right = inside.quantize_product
     four = Scheme("w4", "w4", 32)
@@ -295,7 +305,7 @@ def test_a_head_of_four_bits_is_found(fused: Any, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture(scope="module")
-def written(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+def written(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     """The tiny Llama, exported at w4 with a w8 head."""
     return built(llama, tmp_path_factory.mktemp("written"), Scheme("w4", "w8", 32))
 
@@ -308,15 +318,17 @@ def places(path: Path) -> dict[str, dict[str, str]]:
     return {t.name: {e.key: e.value for e in t.external_data} for t in weights if t.external_data}
 
 
-def test_tied_embedding_is_stored_once(written: Exported, fused: Any, tmp_path: Path) -> None:
+def test_tied_embedding_is_stored_once(written: ExportResult, fused: Any, tmp_path: Path) -> None:
     """R32: head and embedding read the same bytes of the data file, quantized and in float."""
     found = places(written.files[0])
     assert found["lm_head.codes"] == found["lm_head.rows"]
-    floats = places(save(fused, tmp_path, "target")[0])
+    floats = places(write_graph(fused, tmp_path, "target")[0])
     assert sum(int(where["length"]) == 256 * 64 * 4 for where in floats.values()) == 1
 
 
-def test_early_exit_draft_shares_the_targets_weights(written: Exported, llama: Path, tmp_path: Path) -> None:
+def test_early_exit_draft_shares_the_targets_weights(
+    written: ExportResult, llama: Path, tmp_path: Path
+) -> None:
     """A draft of the first layer writes no second copy and computes what the shortened module computes."""
     for file in written.files:
         shutil.copy(file, tmp_path)
@@ -327,10 +339,10 @@ def test_early_exit_draft_shares_the_targets_weights(written: Exported, llama: P
     ids = tiny.some_ids(8)
     with torch.no_grad():
         wanted = model(torch.from_numpy(ids)[None], use_cache=False).logits[0].numpy()
-    assert check.divergence(opened(done.files[0]).call(ids, 0), wanted) < 0.1
+    assert mean_divergence(opened(done.files[0]).call(ids, 0), wanted) < 0.1
 
 
-def test_same_bytes_again_and_no_folder_inside(written: Exported, llama: Path, tmp_path: Path) -> None:
+def test_same_bytes_again_and_no_folder_inside(written: ExportResult, llama: Path, tmp_path: Path) -> None:
     """R33: a second export writes identical files, in which no folder is named, so that a bundle can move."""
     again = built(llama, tmp_path / "again", Scheme("w4", "w8", 32))
     assert [f.read_bytes() for f in again.files] == [f.read_bytes() for f in written.files]
@@ -342,16 +354,16 @@ def test_same_bytes_again_and_no_folder_inside(written: Exported, llama: Path, t
 def test_a_wrong_weight_is_found_and_named(llama: Path, fused: Any) -> None:
     """R37: a stage that changes results raises, naming stage and call; so does a node whose codes are off."""
     checkpoint, plan = open_checkpoint(str(llama)), plan_of(llama)
-    expected = check.reference(checkpoint.load(), plan, checkpoint.tokens)
+    expected = compute_reference(checkpoint.load(), plan, checkpoint.tokens)
     broken = replace(fused, model=fused.model.clone())
     weight = broken.model.graph.initializers["model.norm.weight"]
     import onnx_ir as ir
 
     weight.const_value = ir.tensor(weight.const_value.numpy() * 1.01, name=weight.name)
-    with pytest.raises(check.StageError, match=r"stage 'fuse' the call with past \d+ and \d+ rows is off by"):
-        check.check(broken, expected, plan, "fuse")
-    with pytest.raises(check.StageError, match="of the result"):
-        check_nodes(quantize(fused, Scheme("w4", "w8", 32)), bound=1e-9)
+    with pytest.raises(StageError, match=r"stage 'fuse' the call with past \d+ and \d+ rows is off by"):
+        check_stage(broken, expected, plan, "fuse")
+    with pytest.raises(StageError, match="of the result"):
+        check_nodes(lower_ort(fused, Scheme("w4", "w8", 32)), bound=1e-9)
 
 
 def test_unknown_scheme_is_refused(fused: Any) -> None:
@@ -359,4 +371,4 @@ def test_unknown_scheme_is_refused(fused: Any) -> None:
     with pytest.raises(
         InputError, match=r"scheme of the head is 'w3'; use one of fp32, w8, w4, dynamic-int8"
     ):
-        quantize(fused, Scheme("w4", "w3", 32))
+        lower_ort(fused, Scheme("w4", "w3", 32))

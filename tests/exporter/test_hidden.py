@@ -58,14 +58,14 @@ def target(folder: Path, plan: Any, hidden: int = HIDDEN) -> Ort:
 def test_hidden_of_all_rows(folder: Path, tmp_path: Path, dialect: str) -> None:
     """Prefill's rows and decoded rows, in both dialects; the logits stay what they are without the output."""
     from specc.contracts.plan import Scheme
-    from specc.exporter.graph.save import save
-    from specc.exporter.lower.lower_cpu import lower_cpu
+    from specc.exporter.graph.files import write_graph
+    from specc.exporter.lower.cpu import lower_cpu
 
     plan = plan_of(folder)
     graph = float_graph(folder, hidden=True)
     if dialect == "specc-cpu":
         graph = lower_cpu(graph, Scheme("w8", "w8", 32), None)
-    save(graph, tmp_path, "target", None)
+    write_graph(graph, tmp_path, "target", None)
     watch, prompt = Watch(target(tmp_path, plan)), some_ids(20)
     with Model.from_parts(watch, n_ids=VOCAB, context=plan.context) as model, model.session() as session:
         text = [
@@ -80,10 +80,10 @@ def test_hidden_of_all_rows(folder: Path, tmp_path: Path, dialect: str) -> None:
 
 def test_undeclared_hidden_is_refused(folder: Path, tmp_path: Path) -> None:
     """A graph with the output and a manifest without it, and the other way round."""
-    from specc.exporter.graph.save import save
+    from specc.exporter.graph.files import write_graph
 
     plan = plan_of(folder)
     for has, says in ((True, 0), (False, HIDDEN)):
-        save(float_graph(folder, hidden=has), tmp_path, "target", None)
+        write_graph(float_graph(folder, hidden=has), tmp_path, "target", None)
         with pytest.raises(SpeccError, match="hidden"):
             Model.from_parts(target(tmp_path, plan, says), n_ids=VOCAB, context=plan.context)

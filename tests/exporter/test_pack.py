@@ -15,21 +15,12 @@ from hypothesis import strategies as st  # noqa: E402
 
 from specc.contracts.plan import Scheme  # noqa: E402
 from specc.errors import InputError  # noqa: E402
+from specc.exporter.checkpoint.codes import KINDS, Codes, dequantize_codes, join_outputs
 from specc.exporter.checkpoint.gguf_codes import GgufCodes  # noqa: E402
-from specc.exporter.checkpoint.gguf_header import check_complete, read_header  # noqa: E402
-from specc.exporter.lower.blocks import dequantize, quantize_blocks  # noqa: E402
+from specc.exporter.checkpoint.gguf_header import check_complete, read_gguf_header  # noqa: E402
+from specc.exporter.lower.blocks import dequantize_blocks, quantize_blocks  # noqa: E402
+from specc.exporter.lower.cpu_layout import count_inputs, group_bytes, interleave, pack, unpack
 from specc.exporter.lower.cpu_weights import CpuWeights, from_blocks  # noqa: E402
-from specc.exporter.lower.pack import (
-    KINDS,
-    Codes,
-    group_bytes,
-    inputs_of,
-    interleaved,
-    pack,
-    rows_of,
-    unpack,
-    unpacked,
-)
 
 
 def some_codes(kind: str, n: int, k: int, seed: int = 0) -> Codes:
@@ -68,7 +59,7 @@ def test_unpack_undoes_pack(kind: str, n: int, blocks: int, seed: int) -> None:
     weight = some_codes(kind, n, 32 * blocks, seed)
     packed = pack(weight)
     assert packed.dtype == np.uint8 and packed.shape == (-(-n // 16) * group_bytes(kind, blocks),)
-    assert inputs_of(packed.size, kind, n) == 32 * blocks and packed.size % 64 == 0
+    assert count_inputs(packed.size, kind, n) == 32 * blocks and packed.size % 64 == 0
     assert same(unpack(packed, kind, n, 32 * blocks), weight)
 
 
@@ -93,7 +84,7 @@ def test_filled_up_outputs_are_zero() -> None:
     """Outputs that the packing adds stand for weights of zero."""
     for kind in KINDS:
         whole = unpack(pack(some_codes(kind, 3, 64)), kind, 16, 64)
-        assert not unpacked(whole)[3:].any()
+        assert not dequantize_codes(whole)[3:].any()
 
 
 def test_wrong_sizes_are_refused() -> None:
@@ -108,9 +99,9 @@ def test_wrong_sizes_are_refused() -> None:
 def test_gate_and_up_stand_in_turns_of_eight() -> None:
     """What the gated product reads."""
     gate, up = some_codes("w4m", 16, 32, 1), some_codes("w4m", 16, 32, 2)
-    both = interleaved(gate, up)
+    both = interleave(gate, up)
     order = [*range(8), *range(16, 24), *range(8, 16), *range(24, 32)]
-    assert same(both, rows_of([gate, up]).outputs(np.array(order)))
+    assert same(both, join_outputs([gate, up]).outputs(np.array(order)))
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -119,7 +110,7 @@ def test_floats_become_codes_of_the_same_weight(bits: int) -> None:
     weight = np.random.default_rng(1).standard_normal((24, 96)).astype(np.float32)
     blocks = quantize_blocks(weight, bits, 32)
     np.testing.assert_allclose(
-        unpacked(from_blocks(blocks)), dequantize(blocks), atol=2e-3 * np.abs(weight).max()
+        dequantize_codes(from_blocks(blocks)), dequantize_blocks(blocks), atol=2e-3 * np.abs(weight).max()
     )
 
 
@@ -163,7 +154,7 @@ def loaded(path: Path, name: str) -> np.ndarray:
 
 def stored(path: Path) -> GgufCodes:
     """The codes of a GGUF file."""
-    return GgufCodes(path, read_header(path))
+    return GgufCodes(path, read_gguf_header(path))
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -173,8 +164,8 @@ def test_a_tensor_is_taken_over_bit_for_bit(kind: str, tmp_path: Path) -> None:
     weight = loaded(path, "blk.0.ffn_up.weight")
     codes = stored(path).find(NAME, weight)
     assert codes is not None and codes.kind == TYPES[kind]
-    assert np.array_equal(unpacked(codes), weight)
-    header = read_header(path)
+    assert np.array_equal(dequantize_codes(codes), weight)
+    header = read_gguf_header(path)
     start = header.data_start + header.tensors[0].offset
     raw = path.read_bytes()[start : start + 24 * 3 * SIZES[kind]]
     assert as_gguf(codes) == raw
@@ -202,7 +193,7 @@ def test_packed_query_key_and_value_come_from_three_tensors(tmp_path: Path) -> N
     q, k, v = (loaded(path, f"blk.0.attn_{p}.weight") for p in "qkv")
     weight = np.concatenate([q[np.argsort(turns)], k[np.argsort(turns[:32])], v])
     codes = stored(path).find("model.layers.0.self_attn.qkv_proj.weight", weight)
-    assert codes is not None and np.array_equal(unpacked(codes), weight)
+    assert codes is not None and np.array_equal(dequantize_codes(codes), weight)
 
 
 def test_a_tied_head_reads_the_embedding(tmp_path: Path) -> None:
@@ -211,7 +202,7 @@ def test_a_tied_head_reads_the_embedding(tmp_path: Path) -> None:
     weight = loaded(path, "token_embd.weight")
     for name in ("lm_head.weight", "model.embed_tokens.weight"):
         codes = stored(path).find(name, weight)
-        assert codes is not None and np.array_equal(unpacked(codes), weight)
+        assert codes is not None and np.array_equal(dequantize_codes(codes), weight)
 
 
 def test_another_weight_is_not_taken_over(tmp_path: Path) -> None:
@@ -244,8 +235,8 @@ def test_bits_of_the_scheme_decide(tmp_path: Path) -> None:
 def test_a_cut_tensor_is_refused(missing: int, tmp_path: Path) -> None:
     """One sentence, before a single block is read."""
     path = write_gguf(tmp_path / "x.gguf", blk__0__ffn_up__weight=("Q4_1", floats()))
-    header: Any = read_header(path)
+    header: Any = read_gguf_header(path)
     end = header.data_start + 24 * 3 * 20
     path.write_bytes(path.read_bytes()[: end - missing])
     with pytest.raises(InputError, match=rf"ends at byte {end}; it is truncated, fetch it again"):
-        check_complete(read_header(path), path)
+        check_complete(read_gguf_header(path), path)

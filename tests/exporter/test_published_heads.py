@@ -19,9 +19,10 @@ from specc.contracts.plan import EnginePlan, Scheme
 from specc.contracts.recipe import load_recipe
 from specc.errors import InputError
 from specc.exporter.checkpoint.checkpoint import open_checkpoint
-from specc.exporter.draft_heads.head_module import build_head, load_head
-from specc.exporter.draft_heads.heads import export_head
-from specc.exporter.draft_heads.published_heads import convert
+from specc.exporter.draft_heads.build import build_draft_head
+from specc.exporter.draft_heads.export import export_draft_head
+from specc.exporter.draft_heads.file import load_draft_head
+from specc.exporter.draft_heads.published import convert_published
 from specc.pipeline.build import build, plan_recipe
 from specc.runtime import Model
 
@@ -191,13 +192,13 @@ def test_drafts_what_its_formula_says(
 def test_quantized_on_our_own_operators(place: Path, tmp_path: Path, head: str) -> None:
     """Scheme w4 with a w8 head, dialect specc-cpu: the graph keeps within the bounds of its scheme."""
     target, out = open_checkpoint(str(place / "tiny")), tmp_path / "head.safetensors"
-    convert(place / head, target.spec, out)
+    convert_published(place / head, target.spec, out)
     widths, layers = ((4,), 0) if "medusa" in head else (tiny.WIDTHS, 1)
     spec, scheme = replace(target.spec, layers=layers), Scheme("w4", "w8")
     plan = EnginePlan(
         "draft", spec, scheme, layers, 96, 112, widths, widths[-1], "specc-cpu", None, hidden=True
     )
-    made = export_head(out, plan, target, tmp_path)
+    made = export_draft_head(out, plan, target, tmp_path)
     assert made.stage_errors["fuse"] < 1e-5 and made.stage_errors["quantize"] < 0.2
     assert not any("left as they are" in note for note in made.notes)
 
@@ -205,7 +206,7 @@ def test_quantized_on_our_own_operators(place: Path, tmp_path: Path, head: str) 
 def test_a_pickle_is_the_same_head(place: Path, tmp_path: Path) -> None:
     spec = open_checkpoint(str(place / "tiny")).spec
     for i, head in enumerate(("medusa/medusa_lm_head.safetensors", "pickled/medusa_lm_head.pt")):
-        convert(place / head, spec, tmp_path / str(i))
+        convert_published(place / head, spec, tmp_path / str(i))
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
 
@@ -281,9 +282,9 @@ def test_heads_of_another_model_are_refused(place: Path, tmp_path: Path) -> None
         ("rotary", spoiled(), {"rope_theta": 5e5}, "rope_theta 500000"),
     ):
         write(tmp_path / name, tensors, "model.safetensors", EAGLE | changes)
-        convert(tmp_path / name / "model.safetensors", target.spec, out)
+        convert_published(tmp_path / name / "model.safetensors", target.spec, out)
         with pytest.raises(InputError, match=words):
-            build_head(load_head(out), target.load())
+            build_draft_head(load_draft_head(out), target.load())
 
 
 def test_medusa_files_that_are_not_whole(place: Path) -> None:

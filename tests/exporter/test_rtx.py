@@ -14,14 +14,14 @@ pytest.importorskip("torch")
 
 from specc.calib.scales import calibrate  # noqa: E402
 from specc.contracts.plan import Scheme  # noqa: E402
-from specc.exporter.check import check  # noqa: E402
+from specc.exporter.check.logits import mean_divergence  # noqa: E402
 from specc.exporter.checkpoint.checkpoint import open_checkpoint  # noqa: E402
-from specc.exporter.graph.save import save  # noqa: E402
-from specc.exporter.graph.session import runner  # noqa: E402
-from specc.exporter.lower.lower_onnx24 import lower_onnx24  # noqa: E402
-from specc.exporter.tensorrt.tensorrt import Job, build_engine  # noqa: E402
-from specc.exporter.tensorrt.tensorrt_library import is_installed  # noqa: E402
-from specc.exporter.tensorrt.tensorrt_preflight import preflight  # noqa: E402
+from specc.exporter.graph.files import write_graph  # noqa: E402
+from specc.exporter.graph.session import open_runner  # noqa: E402
+from specc.exporter.lower.onnx24 import lower_onnx24  # noqa: E402
+from specc.exporter.tensorrt.engine import EngineJob, build_engine  # noqa: E402
+from specc.exporter.tensorrt.library import is_installed  # noqa: E402
+from specc.exporter.tensorrt.preflight import list_refusals  # noqa: E402
 from specc.targets import load  # noqa: E402
 
 RTX = pytest.mark.skipif(
@@ -50,10 +50,10 @@ def test_static_scales_stay_near_and_keep_rows_apart(
         tiny.some_ids(15),
         lower_onnx24(graph, Scheme(scheme, "w8", 32), "fp16", opset24, None, ranges),
     )
-    run, wanted = runner(lowered, 1), tiny.float_rows(folder, ids)
+    run, wanted = open_runner(lowered, 1), tiny.float_rows(folder, ids)
     run.prefill(ids[:10], chunk=5)
     got = run.call(ids[10:], 10)
-    assert check.divergence(got, wanted[10:]) < kl
+    assert mean_divergence(got, wanted[10:]) < kl
     other = run.call(np.concatenate([ids[10:12], ids[:3]]), 10)
     assert np.array_equal(other[:2], got[:2])
 
@@ -83,9 +83,9 @@ def test_graphs_of_each_target_build_for_the_nearest_sm(
     )
     opset24 = hardware.gpu.builder.takes_opset24 and not cache
     graph = lower_onnx24(model[1], Scheme(layers, head, 32), dtype, opset24, None, model[2], cache)
-    save(graph, tmp_path, "target")
-    assert preflight(tmp_path / "target.onnx", hardware.gpu.builder) == []
-    job = Job(
+    write_graph(graph, tmp_path, "target")
+    assert list_refusals(tmp_path / "target.onnx", hardware.gpu.builder) == []
+    job = EngineJob(
         "target",
         str(tmp_path / "target.onnx"),
         str(tmp_path / "target.plan"),

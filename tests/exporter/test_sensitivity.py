@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from specc.errors import JudgeError
-from specc.exporter.check.sensitivity import HEAD, groups_of, layer_of, sensitivity
+from specc.exporter.check.sensitivity import (
+    EMBEDDING_AND_LM_HEAD,
+    group_layers,
+    measure_sensitivity,
+    parse_layer,
+)
 from specc.gate.quality import worst_groups
 from specc.pipeline.build import build, summary
 
@@ -21,11 +26,15 @@ Write = Callable[..., Path]
 def test_groups() -> None:
     """Every layer is in one group; many layers share groups with their neighbours."""
     for layers in (1, 2, 16, 17, 30, 80):
-        groups = groups_of(layers)
+        groups = group_layers(layers)
         assert sorted(i for group in groups.values() for i in group if i is not None) == list(range(layers))
-        assert groups[HEAD] == {None} and len(groups) <= 17
-    assert list(groups_of(2)) == [HEAD, "layer 0", "layer 1"] and "layers 28-29" in groups_of(30)
-    assert layer_of("model.layers.12.mlp.up_proj.weight") == 12 and layer_of("lm_head.weight") is None
+        assert groups[EMBEDDING_AND_LM_HEAD] == {None} and len(groups) <= 17
+    assert list(group_layers(2)) == [
+        EMBEDDING_AND_LM_HEAD,
+        "layer 0",
+        "layer 1",
+    ] and "layers 28-29" in group_layers(30)
+    assert parse_layer("model.layers.12.mlp.up_proj.weight") == 12 and parse_layer("lm_head.weight") is None
 
 
 def test_the_worst_are_named() -> None:
@@ -78,8 +87,8 @@ def measured(folder: Path, layers: str, head: str, dialect: str = "ort") -> dict
     from specc.exporter.checkpoint.checkpoint import open_checkpoint
 
     plan = tiny.plan_of(folder, scheme=Scheme(layers, head, 32), dialect=dialect)
-    groups = sensitivity(open_checkpoint(str(folder)), plan)
-    assert [group["group"] for group in groups] == [HEAD, "layer 0", "layer 1"]
+    groups = measure_sensitivity(open_checkpoint(str(folder)), plan)
+    assert [group["group"] for group in groups] == [EMBEDDING_AND_LM_HEAD, "layer 0", "layer 1"]
     return {group["group"]: group["kl"] for group in groups}
 
 
@@ -87,7 +96,7 @@ def test_an_outlier_channel_is_found(tmp_path: Path) -> None:
     """R38: naive dynamic int8 over an outlier channel; the layer with it costs far more than the other."""
     pytest.importorskip("torch")
     found: Any = measured(outlier(tmp_path / "m", 1), "dynamic-int8", "dynamic-int8")
-    assert found["layer 1"] > 10 * found["layer 0"] and found["layer 1"] > found[HEAD]
+    assert found["layer 1"] > 10 * found["layer 0"] and found["layer 1"] > found[EMBEDDING_AND_LM_HEAD]
     assert worst_groups([{"group": g, "kl": kl} for g, kl in found.items()], 1).startswith("layer 1 (kl")
 
 
@@ -100,6 +109,6 @@ def test_only_the_group_is_quantized(tmp_path: Path, dialect: str) -> None:
     folder = tiny.tiny_folder(tmp_path / "m")
     found = measured(folder, "w4", "fp32", dialect)
     assert (
-        found[HEAD] < 1e-6 < 1e-4 < min(found["layer 0"], found["layer 1"])
+        found[EMBEDDING_AND_LM_HEAD] < 1e-6 < 1e-4 < min(found["layer 0"], found["layer 1"])
         and np.isfinite([*found.values()]).all()
     )

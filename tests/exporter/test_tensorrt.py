@@ -14,11 +14,11 @@ from support.mini_graph import CAPACITY, mini_graph
 pytest.importorskip("onnx")
 
 from specc.errors import EnvironmentFault, InputError  # noqa: E402
-from specc.exporter.tensorrt import available, tensorrt  # noqa: E402
-from specc.exporter.tensorrt.profiles import profiles  # noqa: E402
-from specc.exporter.tensorrt.tensorrt import Job, build_engine  # noqa: E402
-from specc.exporter.tensorrt.tensorrt_library import is_installed, open_library  # noqa: E402
-from specc.exporter.tensorrt.tensorrt_preflight import preflight  # noqa: E402
+from specc.exporter.tensorrt import engine, memory  # noqa: E402
+from specc.exporter.tensorrt.engine import EngineJob, build_engine  # noqa: E402
+from specc.exporter.tensorrt.library import is_installed, open_library  # noqa: E402
+from specc.exporter.tensorrt.preflight import list_refusals  # noqa: E402
+from specc.exporter.tensorrt.profiles import make_profiles  # noqa: E402
 from specc.targets.tensorrt import Builder  # noqa: E402
 
 WIDTHS, CONTEXT = (1, 2, 5, 64), 128
@@ -37,10 +37,10 @@ MADE = {
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> EngineJob:
     """A job over the mini graph."""
     graph, plan = mini_graph(tmp_path / "target.onnx"), tmp_path / "target.plan"
-    return Job("target", str(graph), str(plan), "tensorrt-rtx", 86, WIDTHS, CONTEXT, CAPACITY)
+    return EngineJob("target", str(graph), str(plan), "tensorrt-rtx", 86, WIDTHS, CONTEXT, CAPACITY)
 
 
 def child(script: str) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def child(script: str) -> tuple[str, ...]:
 
 def test_one_fixed_profile_a_width() -> None:
     """Least, best and most rows are one number; profile j takes widths[j] rows."""
-    made = profiles(WIDTHS, CONTEXT, CAPACITY)
+    made = make_profiles(WIDTHS, CONTEXT, CAPACITY)
     assert [one.rows for one in made] == list(WIDTHS)
     assert made[2].shapes() == {"input_ids": (1, 5), "position": (1, 5), "logit_rows": (5,)}
 
@@ -72,7 +72,7 @@ def test_one_fixed_profile_a_width() -> None:
     ],
 )
 def test_impossible_profiles_never_reach_a_builder(
-    job: Job, widths: tuple[int, ...], context: int, capacity: int, said: str
+    job: EngineJob, widths: tuple[int, ...], context: int, capacity: int, said: str
 ) -> None:
     """R46: wrong arithmetic is named before anything starts."""
     with pytest.raises(InputError, match=said):
@@ -93,29 +93,29 @@ def meminfo(folder: Path, available_mb: int, free_mb: int) -> Path:
 
 def test_the_page_cache_counts_as_free(tmp_path: Path) -> None:
     """R50: 1 GB free and 6 GB available is room; 1 GB available is none, and the message has both numbers."""
-    need = available.build_bytes(300 << 20, integrated=True)
-    roomy = available.available(meminfo(tmp_path, 6144, 1024), ())
-    available.check("target", need, 512 << 20, roomy)
-    tight = available.available(meminfo(tmp_path, 1024, 900), ())
+    need = memory.estimate_build_bytes(300 << 20, integrated=True)
+    roomy = memory.read_available(meminfo(tmp_path, 6144, 1024), ())
+    memory.check_memory("target", need, 512 << 20, roomy)
+    tight = memory.read_available(meminfo(tmp_path, 1024, 900), ())
     with pytest.raises(
         EnvironmentFault, match=r"needs about 2700 MB .* 1024 MB are available .*MemFree is 900 MB"
     ):
-        available.check("target", need, 512 << 20, tight)
+        memory.check_memory("target", need, 512 << 20, tight)
 
 
 def test_a_container_has_its_own_limit(tmp_path: Path) -> None:
     """The smaller of machine and container counts; a limit of "max" is none."""
     (tmp_path / "limit").write_text(str(512 << 20))
     (tmp_path / "none").write_text("max")
-    here = available.available(meminfo(tmp_path, 6144, 1024), (tmp_path / "none", tmp_path / "limit"))
+    here = memory.read_available(meminfo(tmp_path, 6144, 1024), (tmp_path / "none", tmp_path / "limit"))
     assert here.available == here.free == 512 << 20
 
 
 def test_too_little_memory_is_said_before_the_builder_starts(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    job: EngineJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R51: the estimate is made first."""
-    monkeypatch.setattr(available, "available", lambda: available.Available(100 << 20, 50 << 20))
+    monkeypatch.setattr(memory, "read_available", lambda: memory.AvailableMemory(100 << 20, 50 << 20))
     with pytest.raises(EnvironmentFault, match="100 MB are available"):
         build_engine(job, child=("/nowhere",))
 
@@ -123,7 +123,7 @@ def test_too_little_memory_is_said_before_the_builder_starts(
 # ---------------------------------------------------------------------- the child
 
 
-def test_a_good_child_leaves_a_plan(job: Job) -> None:
+def test_a_good_child_leaves_a_plan(job: EngineJob) -> None:
     """Stages are told in their order."""
     stages: list[str] = []
     said = f"print('stage load'); print('stage build'); print('made', {json.dumps(MADE)!r})"
@@ -145,7 +145,7 @@ def test_a_good_child_leaves_a_plan(job: Job) -> None:
         ("sys.stderr.write('half a message'); sys.exit(1)", "half a message"),
     ],
 )
-def test_a_child_that_ends_badly_leaves_nothing(job: Job, script: str, said: str) -> None:
+def test_a_child_that_ends_badly_leaves_nothing(job: EngineJob, script: str, said: str) -> None:
     """R51: the stage is named, and neither a plan nor a part of one stays."""
     torn = f"open(job['plan'] + '.part', 'wb').write(b'half')\n{script}"
     if "made" in script:
@@ -155,7 +155,7 @@ def test_a_child_that_ends_badly_leaves_nothing(job: Job, script: str, said: str
     assert sorted(path.name for path in Path(job.plan).parent.iterdir()) == ["target.onnx"]
 
 
-def test_a_refused_graph_is_an_input_error(job: Job) -> None:
+def test_a_refused_graph_is_an_input_error(job: EngineJob) -> None:
     """The parser's words come through."""
     with pytest.raises(InputError, match="tensorrt-rtx refuses the graph of target: Attention"):
         build_engine(job, child=child("print('refused Attention'); sys.exit(1)"))
@@ -187,8 +187,8 @@ def node(
 def test_each_spelling_passes_where_it_is_for(tmp_path: Path) -> None:
     """R47: TensorRT 10.3 lacks what opset 24 brought, and takes the older spelling."""
     new, old = mini_graph(tmp_path / "new.onnx"), mini_graph(tmp_path / "old.onnx", opset24=False)
-    assert preflight(new, H100) == [] == preflight(old, ORIN) == preflight(old, H100)
-    wrong = preflight(new, ORIN)
+    assert list_refusals(new, H100) == [] == list_refusals(old, ORIN) == list_refusals(old, H100)
+    wrong = list_refusals(new, ORIN)
     assert any("TensorScatter (TensorRT 10.15)" in text for text in wrong)
     assert any("Attention (TensorRT 10.14)" in text for text in wrong)
     assert any("opset 24" in text for text in wrong)
@@ -208,7 +208,7 @@ def test_each_spelling_passes_where_it_is_for(tmp_path: Path) -> None:
 )
 def test_offenders_are_listed(extra: Any, opset: int | None, said: str, tmp_path: Path) -> None:
     """R47: a graph for another runtime is refused with what is wrong in it."""
-    wrong = preflight(mini_graph(tmp_path / "x.onnx", opset=opset, extra=extra), H100)
+    wrong = list_refusals(mini_graph(tmp_path / "x.onnx", opset=opset, extra=extra), H100)
     assert any(said in text for text in wrong), wrong
 
 
@@ -216,24 +216,24 @@ def test_what_is_no_graph(tmp_path: Path) -> None:
     """A sentence, no traceback."""
     (tmp_path / "x.onnx").write_bytes(b"text")
     with pytest.raises(InputError, match="no ONNX graph"):
-        preflight(tmp_path / "x.onnx", H100)
+        list_refusals(tmp_path / "x.onnx", H100)
 
 
 # ---------------------------------------------------------------------- real builds
 
 
 @RTX
-def test_a_real_engine_of_several_widths(job: Job) -> None:
+def test_a_real_engine_of_several_widths(job: EngineJob) -> None:
     """The builder's own process, for a GPU that is not here."""
     stages: list[str] = []
     made = build_engine(job, stages.append)
     assert stages == ["load", "parse", "build", "write"]
     assert (made.library, made.sm, Path(job.plan).stat().st_size > 10000) == ("tensorrt-rtx", 86, True)
-    assert made.peak_bytes < available.build_bytes(tensorrt.weight_bytes(Path(job.graph)), False)
+    assert made.peak_bytes < memory.estimate_build_bytes(engine.count_weight_bytes(Path(job.graph)), False)
 
 
 @RTX
-def test_what_the_real_builder_refuses(job: Job, tmp_path: Path) -> None:
+def test_what_the_real_builder_refuses(job: EngineJob, tmp_path: Path) -> None:
     """R42, R47: an SM that it does not know, and a graph of ONNX Runtime's own operators."""
     with pytest.raises(InputError, match="builds no engine for SM 87; it knows .*SM86"):
         build_engine(replace(job, sm=87))

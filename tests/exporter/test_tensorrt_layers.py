@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from specc.cli.tables import types_text
-from specc.exporter.tensorrt.tensorrt_layers import (
+from specc.exporter.tensorrt.layers import (
     Layer,
-    engine_layers,
-    network_layers,
-    strays,
-    summary,
-    type_of,
+    find_strays,
+    parse_type,
+    read_engine_layers,
+    read_network_layers,
+    summarize_layers,
 )
 
 
@@ -38,12 +38,12 @@ ENGINE = {
 
 def test_a_product_that_runs_in_another_type_is_named() -> None:
     """R49: the builder dropped one layer's Q/DQ; head and norm are as they should be."""
-    found = summary(engine_layers(json.dumps(ENGINE)), "engine", "int8")
+    found = summarize_layers(read_engine_layers(json.dumps(ENGINE)), "engine", "int8")
     assert found["kinds"]["product"] == {"fp16": 1, "fp16 x fp16": 1, "int8 x int8": 1}
     assert found["strays"] == ["model.layers.0.mlp.down_proj/MatMul (fp16 x fp16)"]
     assert "NOT as the scheme says: model.layers.0.mlp.down_proj" in types_text(found)
     good = {"Layers": [ENGINE["Layers"][0], *ENGINE["Layers"][2:]]}
-    assert summary(engine_layers(json.dumps(good)), "engine", "int8")["strays"] == []
+    assert summarize_layers(read_engine_layers(json.dumps(good)), "engine", "int8")["strays"] == []
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_product_that_runs_in_another_type_is_named() -> None:
 )
 def test_names_of_types(text: str, name: str) -> None:
     """Every version of the library has its own words."""
-    assert type_of(text) == name
+    assert parse_type(text) == name
 
 
 def tensor(name: str, kind: str) -> Any:
@@ -94,9 +94,9 @@ def test_the_network_tells_what_is_stored() -> None:
         layer("MATRIX_MULTIPLY", "model.layers.0.up", [a, moved], [out]),
         layer("MATRIX_MULTIPLY", "head", [out, out], [tensor("z", "HALF")]),
     ]
-    found = network_layers(network(*parts))
+    found = read_network_layers(network(*parts))
     assert found[3] == Layer("model.layers.0.up", "MATRIX_MULTIPLY", ("fp8", "int4"), ("fp16",))
-    assert found[4].reads == ("fp16", "fp16") and strays(found, "fp8") == []
-    assert strays(network_layers(network(*parts[3:])), "fp8") == [
+    assert found[4].reads == ("fp16", "fp16") and find_strays(found, "fp8") == []
+    assert find_strays(read_network_layers(network(*parts[3:])), "fp8") == [
         "model.layers.0.up (fp16 x fp16)"
     ]  # Q/DQ are gone

@@ -11,19 +11,19 @@ from support import tiny
 pytest.importorskip("tokenizers")
 
 from specc.errors import InputError  # noqa: E402
-from specc.exporter.check.sample import sample_ids  # noqa: E402
-from specc.exporter.checkpoint.tokens import (  # noqa: E402
-    Tokens,
+from specc.exporter.check.sample_text import encode_sample  # noqa: E402
+from specc.exporter.checkpoint.tokenizer import (
+    TokenizerJson,
     compare_tokenizers,
-    id_bytes,
-    id_map_sha256,
+    hash_id_map,
+    list_id_bytes,
     strips_leading_space,
 )
 
 
-def tokens(**changes: Any) -> Tokens:
+def tokens(**changes: Any) -> TokenizerJson:
     """The tiny tokenizer with some keys of its tokenizer.json changed."""
-    return Tokens(json.dumps({**tiny.tokenizer_json(), **changes}))
+    return TokenizerJson(json.dumps({**tiny.tokenizer_json(), **changes}))
 
 
 def swapped(a: int, b: int) -> dict[str, int]:
@@ -39,15 +39,15 @@ def test_equal_tokenizers_have_no_notes() -> None:
 
 def test_two_ids_swapped_are_refused() -> None:
     """R22: same size, other map; the first differing id is named, and the hashes differ."""
-    other = Tokens(json.dumps(tiny.tokenizer_json(swapped(65, 66))))
-    assert tokens().count == other.count and id_map_sha256(tokens().by_id) != id_map_sha256(other.by_id)
+    other = TokenizerJson(json.dumps(tiny.tokenizer_json(swapped(65, 66))))
+    assert tokens().count == other.count and hash_id_map(tokens().by_id) != hash_id_map(other.by_id)
     with pytest.raises(InputError, match="id 65 is 'A' in the target, 'B' in the draft"):
         compare_tokenizers(tokens(), other)
 
 
 def test_comparing_sizes_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """R22 put back: with nothing but the sizes compared, the test above fails."""
-    from specc.exporter.checkpoint import tokens as inside
+    from specc.exporter.checkpoint import tokenizer as inside
 
     monkeypatch.setattr(inside, "check_ids", lambda target, draft, names: target.count == draft.count)
     with pytest.raises(pytest.fail.Exception):
@@ -64,7 +64,7 @@ def test_other_rules_are_refused(rule: str) -> None:
 def test_other_merges_are_refused() -> None:
     """R22: same vocabulary, other merges; the two spellings of a merge are one."""
 
-    def merging(*merges: Any) -> Tokens:
+    def merging(*merges: Any) -> TokenizerJson:
         model = tiny.tokenizer_json()["model"]
         return tokens(model={**model, "merges": list(merges)})
 
@@ -88,14 +88,14 @@ def test_byte_level_bytes() -> None:
     """R24: each id is its byte, so an emoji of four ids joins to its four bytes; the special id adds nothing."""
     from tokenizers import Tokenizer
 
-    table = id_bytes(tokens())
+    table = list_id_bytes(tokens())
     assert table[:255] == [bytes([b]) for b in range(255)] and table[255] == b""
     text = "a b\n\u4f60\U0001f600 end"
     ids = Tokenizer.from_str(tokens().text).encode(text).ids
     assert b"".join(table[i] for i in ids).decode() == text
 
 
-def sentence_tokens() -> Tokens:
+def sentence_tokens() -> TokenizerJson:
     """A SentencePiece-like tokenizer with byte fallback."""
     vocab = {
         "<s>": 0,
@@ -116,7 +116,7 @@ def test_byte_fallback_bytes() -> None:
     """R24: `<0xF0>` is one byte and the space mark is a space; the joined bytes equal the library's own decoding."""
     from tokenizers import Tokenizer
 
-    table, ids = id_bytes(sentence_tokens()), [257, 258, 259, *(b + 1 for b in "\U0001f600".encode())]
+    table, ids = list_id_bytes(sentence_tokens()), [257, 258, 259, *(b + 1 for b in "\U0001f600".encode())]
     assert table[0] == b"" and table[0xF0 + 1] == b"\xf0" and table[257] == b" Hello"
     assert strips_leading_space(sentence_tokens()) and not strips_leading_space(tokens())
     joined = b"".join(table[i] for i in ids).decode().removeprefix(" ")
@@ -126,12 +126,12 @@ def test_byte_fallback_bytes() -> None:
 def test_added_token_outside_the_byte_alphabet() -> None:
     """An ordinary added token with a space stands for itself."""
     added = {**tiny.tokenizer_json()["added_tokens"][0], "id": 256, "content": "two words", "special": False}
-    assert id_bytes(tokens(added_tokens=[added]))[256] == b"two words"
+    assert list_id_bytes(tokens(added_tokens=[added]))[256] == b"two words"
 
 
 def test_sample_text_fits_any_vocabulary() -> None:
     """Ids to check with stay below the head's width, and are as many as wanted."""
-    ids = sample_ids(tokens(), 3000, 120)
+    ids = encode_sample(tokens(), 3000, 120)
     assert len(ids) == 3000 and ids.max() < 120
 
 

@@ -24,7 +24,8 @@ from specc import targets  # noqa: E402
 from specc.bench import compare  # noqa: E402
 from specc.contracts.bundle import File, engine_hash  # noqa: E402
 from specc.errors import EnvironmentFault, InputError, SpeccError  # noqa: E402
-from specc.exporter.tensorrt import available, profiles, tensorrt, tensorrt_layers, tensorrt_preflight  # noqa: E402
+from specc.exporter.tensorrt import engine, memory, preflight, profiles  # noqa: E402
+from specc.exporter.tensorrt import layers as engine_layers  # noqa: E402
 from specc.pipeline import finalize
 from specc.targets.tensorrt import Builder  # noqa: E402
 
@@ -49,7 +50,7 @@ def wrong_profiles(folder: Path) -> None:
     """R46: impossible widths never reach a builder."""
     for widths, context, capacity in (((0, 1), 128, 192), ((5, 2), 128, 192), ((1, 1000), 1200, 1500)):
         with pytest.raises(InputError, match="widths"):
-            profiles.profiles(widths, context, capacity)
+            profiles.make_profiles(widths, context, capacity)
 
 
 def foreign_graph(folder: Path) -> None:
@@ -57,21 +58,23 @@ def foreign_graph(folder: Path) -> None:
     from onnx import helper
 
     node = helper.make_node("MatMulNBits", ["x"], ["z"], domain="com.microsoft")
-    wrong = tensorrt_preflight.preflight(mini_graph(folder / "x.onnx", extra=node), Builder((10, 16), 90))
+    wrong = preflight.list_refusals(mini_graph(folder / "x.onnx", extra=node), Builder((10, 16), 90))
     assert any("MatMulNBits" in text for text in wrong)
 
 
 def other_type(_: Path) -> None:
     """R49: a product that runs in another type than the scheme promises is named."""
     item = {"Name": "model.layers.0.up/MatMul", "LayerType": "gemm", "Inputs": [{"Format/Datatype": "Half"}]}
-    layers = tensorrt_layers.engine_layers(json.dumps({"Layers": [item]}))
-    assert tensorrt_layers.summary(layers, "engine", "int8")["strays"] == ["model.layers.0.up/MatMul (fp16)"]
+    found = engine_layers.read_engine_layers(json.dumps({"Layers": [item]}))
+    assert engine_layers.summarize_layers(found, "engine", "int8")["strays"] == [
+        "model.layers.0.up/MatMul (fp16)"
+    ]
 
 
 def page_cache(folder: Path) -> None:
     """R50: pages of files just read are room."""
     (folder / "meminfo").write_text("MemTotal: 8000000 kB\nMemFree: 1048576 kB\nMemAvailable: 6291456 kB\n")
-    available.check("target", 2 << 30, 0, available.available(folder / "meminfo", ()))
+    memory.check_memory("target", 2 << 30, 0, memory.read_available(folder / "meminfo", ()))
 
 
 def killed_builder(folder: Path) -> None:
@@ -81,11 +84,11 @@ def killed_builder(folder: Path) -> None:
     )
     script += "print('stage build', flush=True); os.kill(os.getpid(), 9)"
     graph, plan = mini_graph(folder / "target.onnx"), folder / "target.plan"
-    job = tensorrt.Job("target", str(graph), str(plan), "tensorrt-rtx", 86, (1, 64), 128, CAPACITY)
+    job = engine.EngineJob("target", str(graph), str(plan), "tensorrt-rtx", 86, (1, 64), 128, CAPACITY)
     with pytest.raises(
         EnvironmentFault, match=r"killed \(signal 9\) at stage 'build': it needs about \d+ MB"
     ):
-        tensorrt.build_engine(job, child=(sys.executable, "-c", script))
+        engine.build_engine(job, child=(sys.executable, "-c", script))
     assert [path.name for path in folder.iterdir()] == ["target.onnx"]
 
 
@@ -106,20 +109,20 @@ def missing_precision(_: Path) -> None:
     assert "8.7" in str(gpu.builder.lacks("int8")) and gpu.builder.nearest("int8") == "w8"
 
 
-def mem_free(meminfo: Path, limits: Any = ()) -> available.Available:
+def mem_free(meminfo: Path, limits: Any = ()) -> memory.AvailableMemory:
     """The fault of R50: the driver's free figure."""
     free = 1024 * int(meminfo.read_text().split("MemFree:")[1].split()[0])
-    return available.Available(free, free)
+    return memory.AvailableMemory(free, free)
 
 
 CHECKS: list[tuple[Check, Any, str, Any]] = [
     (other_gpu, finalize, "gpu_sm", lambda hardware: 72),
     (rebuilt_engine, sys.modules[__name__], "engine_hash", lambda files: "of the graph"),
-    (wrong_profiles, profiles, "fault", lambda *_: None),
-    (foreign_graph, tensorrt_preflight, "foreign", lambda model: []),
-    (other_type, tensorrt_layers, "strays", lambda layers, scheme: []),
-    (page_cache, available, "available", mem_free),
-    (killed_builder, tensorrt, "part", lambda plan: Path("/nonexistent/other.part")),
+    (wrong_profiles, profiles, "find_fault", lambda *_: None),
+    (foreign_graph, preflight, "foreign", lambda model: []),
+    (other_type, engine_layers, "find_strays", lambda layers, scheme: []),
+    (page_cache, memory, "read_available", mem_free),
+    (killed_builder, engine, "partial_path", lambda plan: Path("/nonexistent/other.part")),
     (power_modes, compare, "different_modes", lambda one, other: ""),
     (missing_precision, Builder, "lacks", lambda self, precision: None),
 ]

@@ -97,18 +97,18 @@ def test_an_engine_says_what_its_graph_says(bundle: Path) -> None:
     pytest.importorskip("onnx_ir")
     import onnxruntime as ort
 
-    from specc.exporter.check.check import divergence
-    from specc.exporter.graph.session import over, session_options
+    from specc.exporter.check.logits import mean_divergence
+    from specc.exporter.graph.session import make_session_options, wrap_session
 
     graph = bundle / "target.onnx"
     if not graph.is_file() or "CUDA" in (bundle / "manifest.json").read_text():
         pytest.skip("the bundle holds no standard graph beside its engine")
     ids = np.arange(1, 65)
-    run = over(ort.InferenceSession(str(graph), session_options(4)))
+    run = wrap_session(ort.InferenceSession(str(graph), make_session_options(4)))
     wanted = run.call(ids[:5], 0)
     with Model.open(bundle) as model, model.session() as session:
         got = session.rows(ids[:5], 0, 5)
-    assert np.isfinite(got).all() and divergence(got, wanted) < 0.05
+    assert np.isfinite(got).all() and mean_divergence(got, wanted) < 0.05
     types = json.loads((bundle / "manifest.json").read_text())["engines"]["target"].get("types", {})
     assert types.get("source") in (None, "engine") and not types.get("strays")
 
@@ -132,7 +132,7 @@ def hardware_here(dialect: str) -> str:
     import onnxruntime as ort
 
     from specc import targets
-    from specc.exporter.tensorrt.tensorrt_library import is_installed
+    from specc.exporter.tensorrt.library import is_installed
 
     found = next(
         (name for name in targets.names() if targets.load(name).gpu and targets.load(name).is_here()), None

@@ -226,16 +226,16 @@ def test_draft_with_another_tokenizer_is_refused(
     """R22: two tokenizers of one size with two ids exchanged."""
     from dataclasses import replace
 
-    from specc.exporter.checkpoint.tokens import Tokens
+    from specc.exporter.checkpoint.tokenizer import TokenizerJson
 
     text = fake_model.checkpoint.tokens
     parsed = json.loads(text)
     vocab = parsed["model"]["vocab"]
     vocab["A"], vocab["B"] = vocab["B"], vocab["A"]
-    target = SimpleNamespace(**{**vars(fake_model.checkpoint), "tokens": Tokens(text)})
+    target = SimpleNamespace(**{**vars(fake_model.checkpoint), "tokens": TokenizerJson(text)})
     spec = replace(fake_model.spec, id_map_sha256="j" * 64)
     draft = SimpleNamespace(
-        **{**vars(fake_model.checkpoint), "tokens": Tokens(json.dumps(parsed)), "spec": spec}
+        **{**vars(fake_model.checkpoint), "tokens": TokenizerJson(json.dumps(parsed)), "spec": spec}
     )
     (tmp_path / "other").mkdir()
     monkeypatch.setattr(
@@ -245,7 +245,7 @@ def test_draft_with_another_tokenizer_is_refused(
     with pytest.raises(InputError, match="different tokenizers"):
         build(path, out=tmp_path / "b")
     assert not (tmp_path / "b").exists() and fake_model.exports == 0
-    draft.tokens = Tokens(text)
+    draft.tokens = TokenizerJson(text)
     assert "draft.onnx.data" in {file.path for file in build(path, out=tmp_path / "b").bundle.files}
 
 
@@ -256,7 +256,7 @@ def test_disk_full_while_exporting(
         (folder / "target.onnx.data").write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "target.onnx.data"))
 
-    monkeypatch.setattr("specc.exporter.export", full)
+    monkeypatch.setattr("specc.exporter.export.export_graph", full)
     with pytest.raises(EnvironmentFault, match="building tiny failed: No space left on device"):
         build(write_recipe(), out=tmp_path / "b")
     assert not (tmp_path / "b").exists() and hidden(tmp_path) == []
@@ -269,7 +269,7 @@ def test_a_missing_package_is_an_environment_fault(
     def missing(*_: Any) -> None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("specc.exporter.export", missing)
+    monkeypatch.setattr("specc.exporter.export.export_graph", missing)
     with pytest.raises(EnvironmentFault, match=r"needs the package 'torch'.*pip install 'specc\[build\]'"):
         build(write_recipe(), out=tmp_path / "b")
 

@@ -27,12 +27,13 @@ def write_head(path: Path, target: Any, kind: str = "feature", **changes: str) -
     """A head that passes the target's features on, and its metadata."""
     import torch
 
-    from specc.exporter.draft_heads.head_module import MedusaHead, feature_head, save_head
+    from specc.exporter.draft_heads.file import save_draft_head
+    from specc.exporter.draft_heads.modules import MedusaHead, build_feature_head
 
     torch.manual_seed(1)
     model, ids = target.load(), torch.tensor(IDS)
     if kind == "feature":
-        tensors = feature_head(model, ids).parts.state_dict()
+        tensors = build_feature_head(model, ids).parts.state_dict()
     else:
         tensors = MedusaHead(model.get_output_embeddings().weight.detach()[ids], 4).blocks.state_dict(
             prefix="blocks."
@@ -46,7 +47,7 @@ def write_head(path: Path, target: Any, kind: str = "feature", **changes: str) -
         **shape,
         **changes,
     }
-    save_head(path, kind, tensors, ids, about)
+    save_draft_head(path, kind, tensors, ids, about)
     return path
 
 

@@ -17,8 +17,8 @@ pytest.importorskip("onnx")
 
 from specc.contracts.bundle import read, verify  # noqa: E402
 from specc.errors import EnvironmentFault, InputError, RuntimeFault, SpeccError  # noqa: E402
-from specc.exporter.tensorrt.tensorrt import Job, Made  # noqa: E402
-from specc.exporter.tensorrt.tensorrt_library import is_installed  # noqa: E402
+from specc.exporter.tensorrt.engine import EngineJob, EngineResult  # noqa: E402
+from specc.exporter.tensorrt.library import is_installed  # noqa: E402
 from specc.pipeline import finalize as finalizing  # noqa: E402
 from specc.pipeline.build import build  # noqa: E402
 from specc.pipeline.finalize import finalize  # noqa: E402
@@ -39,15 +39,15 @@ def gpu_model(fake_model: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> S
         quality = {"kl": 0.1, "top1": 0.9, "perplexity_ratio": 1.02}
         return SimpleNamespace(node_count=7, stage_errors={}, quality=quality, notes=())
 
-    def build_engine(job: Job, step: Any = None, child: Any = None) -> Made:
+    def build_engine(job: EngineJob, step: Any = None, child: Any = None) -> EngineResult:
         fake_model.builds.append(job)
         Path(job.plan).write_bytes(b"plan %d of %s" % (len(fake_model.builds), job.name.encode()))
-        return Made(job.library, "10.3.0", job.sm or 87, "linux-aarch64", job.stripped, 1.0, 1)
+        return EngineResult(job.library, "10.3.0", job.sm or 87, "linux-aarch64", job.stripped, 1.0, 1)
 
-    monkeypatch.setattr("specc.exporter.export", export)
-    monkeypatch.setattr("specc.exporter.tensorrt.tensorrt.build_engine", build_engine)
+    monkeypatch.setattr("specc.exporter.export.export_graph", export)
+    monkeypatch.setattr("specc.exporter.tensorrt.engine.build_engine", build_engine)
     monkeypatch.setattr(
-        "specc.exporter.tensorrt.tensorrt_library.open_library",
+        "specc.exporter.tensorrt.library.open_library",
         lambda kind: SimpleNamespace(version="10.3.0", kind=kind),
     )
     return fake_model
@@ -200,7 +200,7 @@ def test_finalize_without_torch_and_without_onnx(
     for name in ("torch", "transformers", "onnx_ir", "onnxscript", "ml_dtypes"):
         monkeypatch.setitem(sys.modules, name, None)
     finalize(tmp_path / "out", sm=87)
-    monkeypatch.delitem(sys.modules, "specc.exporter.tensorrt.tensorrt_preflight", raising=False)
+    monkeypatch.delitem(sys.modules, "specc.exporter.tensorrt.preflight", raising=False)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(EnvironmentFault, match="finalize needs the package 'onnx'; pip install onnx"):
         finalize(tmp_path / "out", sm=87)
@@ -212,11 +212,11 @@ def test_a_failed_build_leaves_the_bundle(
     """R51: nothing half written."""
     before = built(write_recipe, tmp_path / "out", "jetson-agx-orin-64gb")
 
-    def killed(job: Job, step: Any = None) -> Made:
+    def killed(job: EngineJob, step: Any = None) -> EngineResult:
         Path(job.plan).write_bytes(b"half")
         raise EnvironmentFault("building target was killed (signal 9) at stage 'build'")
 
-    monkeypatch.setattr("specc.exporter.tensorrt.tensorrt.build_engine", killed)
+    monkeypatch.setattr("specc.exporter.tensorrt.engine.build_engine", killed)
     with pytest.raises(EnvironmentFault, match="stage 'build'"):
         finalize(tmp_path / "out", sm=87)
     assert verify(read(tmp_path / "out")).digest == before["digest"]

@@ -15,7 +15,8 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from support.ops_alone import FAILS, QUICK, ROWS, Arrays, Case, Other, bits, other_instructions, run, wrong  # noqa: E402
 
-from specc.exporter.lower.pack import KINDS, LAYOUT, Codes, interleaved, pack, unpack, unpacked  # noqa: E402
+from specc.exporter.checkpoint.codes import KINDS, Codes, dequantize_codes  # noqa: E402
+from specc.exporter.lower.cpu_layout import LAYOUT, interleave, pack, unpack  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def product(
     gate = "gate" in around
     n = n // 8 * 8 or 8 if gate else n
     codes = some_codes(rng, kind, n, k, scale)
-    packed = pack(interleaved(codes, some_codes(rng, kind, n, k, scale)) if gate else codes)
+    packed = pack(interleave(codes, some_codes(rng, kind, n, k, scale)) if gate else codes)
     feeds: Arrays = {"x": some_rows(rng, ROWS, k, hard), "weights": packed}
     feeds |= {"norm": rng.uniform(0.5, 2, k).astype(np.float32)} if "norm" in around else {}
     feeds |= {"bias": rng.standard_normal(n).astype(np.float32)} if "bias" in around else {}
@@ -83,7 +84,7 @@ def wanted_product(case: Case) -> np.ndarray:
     x = feeds["x"].astype(np.float64)
     if "norm" in feeds:
         x = x / np.sqrt((x * x).mean(-1, keepdims=True) + a["epsilon"]) * feeds["norm"]
-    y = x @ unpacked(unpack(feeds["weights"], KINDS[a["kind"]], a["outputs"], x.shape[1])).T.astype(
+    y = x @ dequantize_codes(unpack(feeds["weights"], KINDS[a["kind"]], a["outputs"], x.shape[1])).T.astype(
         np.float64
     )
     if a["gate"]:
@@ -135,7 +136,7 @@ def check_exact(run: Run, kind: str) -> None:
         }
         case: Case = ("MatMul", attributes, {"x": x, "weights": pack(codes)})
         wanted = wanted_product(case)
-        size = np.abs(x).astype(np.float64) @ np.abs(unpacked(codes)).T.astype(np.float64)
+        size = np.abs(x).astype(np.float64) @ np.abs(dequantize_codes(codes)).T.astype(np.float64)
         assert (np.abs(run(case)[0] - wanted) <= 1e-5 * size + 1e-6).all()
 
 
@@ -240,7 +241,7 @@ def test_embedding_reads_the_rows_of_a_product() -> None:
         ids = np.array([[0, 258, 7, 8, 130]], np.int64)
         attributes = {"layout": LAYOUT, "kind": KINDS.index(kind), "outputs": 259, "inputs": 64}
         got = run(("Embedding", attributes, {"ids": ids, "weights": pack(codes)}))[0]
-        np.testing.assert_allclose(got, unpacked(codes)[ids], rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(got, dequantize_codes(codes)[ids], rtol=1e-6, atol=1e-7)
 
 
 def test_wrong_products_are_refused() -> None:

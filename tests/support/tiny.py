@@ -108,11 +108,11 @@ def plan_of(folder: Path, **changes: Any) -> Any:
 
 def float_graph(folder: Path, **changes: Any) -> Any:
     """The fused float graph of a tiny model, in memory; `changes` replace fields of its plan."""
-    from specc.exporter import fuse
     from specc.exporter.checkpoint.checkpoint import open_checkpoint
-    from specc.exporter.trace import trace
+    from specc.exporter.rewrites.fuse import fuse_graph
+    from specc.exporter.trace import trace_graph
 
-    return fuse(trace(open_checkpoint(str(folder)).load(), plan_of(folder, **changes)))
+    return fuse_graph(trace_graph(open_checkpoint(str(folder)).load(), plan_of(folder, **changes)))
 
 
 def float_rows(folder: Path, ids: np.ndarray, layers: int = 2) -> np.ndarray:

@@ -77,17 +77,17 @@ def diff(
 
 def check_tokenizers(one: Side, other: Side) -> list[str]:
     """Notes on harmless differences. Raises InputError naming the first id or rule in which they differ."""
-    from specc.exporter.checkpoint.tokens import Tokens, compare_tokenizers
+    from specc.exporter.checkpoint.tokenizer import TokenizerJson, compare_tokenizers
 
     names = f"A ({one.name})", f"B ({other.name})"
-    return list(compare_tokenizers(Tokens(one.tokenizer), Tokens(other.tokenizer), names))
+    return list(compare_tokenizers(TokenizerJson(one.tokenizer), TokenizerJson(other.tokenizer), names))
 
 
 def windows_of(one: Side, other: Side, path: Path | None, tokens: int) -> Text:
     """The text's first `tokens` ids in windows that fit both; each begins with the begin token of a model with one."""
     from tokenizers import Tokenizer
 
-    from specc.exporter.check.held_out import TEXT
+    from specc.exporter.check.held_out_text import TEXT
 
     origin, text = ("held-out text", TEXT) if path is None else (str(path), read_text(path))
     ids = Tokenizer.from_str(one.tokenizer).encode(text, add_special_tokens=False).ids
@@ -139,9 +139,9 @@ def measure_speed(one: Side, other: Side, text: Text, progress: Progress) -> dic
 
 def examples(found: Compared, text: Text, one: Side) -> list[dict[str, Any]]:
     """The most decided flips in text: what stood before, and what either side would say."""
-    from specc.exporter.checkpoint.tokens import Tokens, id_bytes
+    from specc.exporter.checkpoint.tokenizer import TokenizerJson, list_id_bytes
 
-    texts = id_bytes(Tokens(one.tokenizer))
+    texts = list_id_bytes(TokenizerJson(one.tokenizer))
     places = [(window, i) for window in text.windows for i in range(len(window) - 1)]
 
     def words(ids: Sequence[int]) -> str:

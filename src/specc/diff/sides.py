@@ -114,9 +114,9 @@ class FloatSide:
 
     def blocks(self, ids: Sequence[int]) -> Iterator[Logits]:
         """Logits [<= BLOCK, ids] of a window, block by block."""
-        from specc.exporter.check.check import all_logits
+        from specc.exporter.check.logits import compute_logits
 
-        found = all_logits(self._module, np.asarray(ids, np.int64))[:, : self.ids]
+        found = compute_logits(self._module, np.asarray(ids, np.int64))[:, : self.ids]
         missing = self.ids - found.shape[1]
         found = np.pad(found, ((0, 0), (0, missing)), constant_values=-np.inf) if missing else found
         for at in range(0, len(ids), BLOCK):

@@ -182,7 +182,7 @@ def trained(
     import torch
 
     from specc.distill.train import Settings, heard_by, train
-    from specc.exporter.draft_heads.head_module import save_head
+    from specc.exporter.draft_heads.file import save_draft_head
 
     checkpoint = load_again(model)
     settings = Settings(seed=asked.seed, epochs=asked.epochs)
@@ -195,7 +195,7 @@ def trained(
         "seed": str(asked.seed),
         "data_sha256": answers.data_sha256(samples),
     }
-    save_head(path, asked.kind, head.tensors(), ids, metadata)
+    save_draft_head(path, asked.kind, head.tensors(), ids, metadata)
     return {**asdict(settings), "ids": len(ids)}, head.accepted(tuning)
 
 
@@ -223,13 +223,13 @@ class HeadJob:
         import torch
 
         from specc.distill.losses import feature_loss, medusa_loss
-        from specc.exporter.draft_heads.head_module import MedusaHead, feature_head
+        from specc.exporter.draft_heads.modules import MedusaHead, build_feature_head
 
         torch.manual_seed(settings.seed)
         if kind == "medusa":
             medusa = MedusaHead(target.get_output_embeddings().weight.detach()[ids], 4)
             return cls(kind, medusa, medusa.blocks, ids, lambda rows: medusa_loss(medusa, rows))
-        feature = feature_head(target, ids)
+        feature = build_feature_head(target, ids)
         feature.parts.requires_grad_(True)
         return cls(
             kind, feature, feature.parts, ids, lambda rows: feature_loss(feature, rows, settings.depth)

@@ -9,7 +9,7 @@ from torch.nn.functional import log_softmax, smooth_l1_loss
 
 from specc.calib.batches import Rows
 from specc.calib.unroll import shifted, unroll
-from specc.exporter.draft_heads.head_module import FeatureHead, MedusaHead
+from specc.exporter.draft_heads.modules import FeatureHead, MedusaHead
 
 FEATURES = 0.1
 """Weight of the distance between features, beside the cross-entropy."""

@@ -24,8 +24,8 @@ from specc.calib.batches import Rows
 from specc.distill.data import Tell
 from specc.distill.train import Settings, heard_by, train
 from specc.errors import InputError
-from specc.exporter.draft_heads.head_module import save_head
-from specc.exporter.trace import shallow
+from specc.exporter.draft_heads.file import save_draft_head
+from specc.exporter.trace import copy_shallow
 
 if TYPE_CHECKING:
     from specc.distill.job import Asked
@@ -93,7 +93,7 @@ def small_model(target: Any, layers: int) -> DraftModel:
 
 def exit_model(target: Any, layers: int) -> DraftModel:
     """The target's first layers behind a norm of their own, which alone is trained."""
-    base = shallow(target.base_model)
+    base = copy_shallow(target.base_model)
     norm = copy.deepcopy(target.base_model.norm).requires_grad_(True)
     base._modules["layers"] = torch.nn.ModuleList(list(target.base_model.layers)[:layers])
     base._modules["norm"] = norm
@@ -160,5 +160,5 @@ def save_small(model: Any, checkpoint: Checkpoint, out: Path) -> list[str]:
 
 def save_exit(draft: DraftModel, about: dict[str, str], out: Path) -> list[str]:
     """One norm."""
-    save_head(out / EXIT, "early-exit", {"norm.weight": draft.parameters[0]}, None, about)
+    save_draft_head(out / EXIT, "early-exit", {"norm.weight": draft.parameters[0]}, None, about)
     return [EXIT]

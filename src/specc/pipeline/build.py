@@ -164,7 +164,7 @@ def compare_tokenizers(target: Described, draft: Described) -> list[str]:
 
     def make(_: Path) -> dict[str, Any]:
         with build_extra():
-            from specc.exporter.checkpoint.tokens import compare_tokenizers as compare
+            from specc.exporter.checkpoint.tokenizer import compare_tokenizers as compare
 
             return {"notes": [str(note) for note in compare(target.open().tokens, draft.open().tokens)]}
 
@@ -273,15 +273,15 @@ def write_engine(
 ) -> dict[str, Any]:
     """Export into `folder`; files of the shared stage lie there meanwhile, so that they can be referred to."""
     with build_extra():
-        from specc.exporter import export
+        from specc.exporter.export import export_graph
 
         lent = lend(shared, folder) if shared else []
         further: dict[str, Any] = static_scales(ranges)
         if norm is not None:
-            from specc.exporter.draft_heads.head_module import put_norm
+            from specc.exporter.draft_heads.file import load_exit_norm
 
-            further["prepare"] = put_norm(norm)
-        exported = export(origin.open(), engine, folder, steps, **further)
+            further["prepare"] = load_exit_norm(norm)
+        exported = export_graph(origin.open(), engine, folder, steps, **further)
         for path in lent:
             path.unlink()
     errors = {name: float(error) for name, error in exported.stage_errors.items()}
@@ -317,9 +317,9 @@ def sensitivity_stage(planned: Planned, clock: Clock) -> list[dict[str, Any]]:
 
     def make(_: Path) -> dict[str, Any]:
         with build_extra():
-            from specc.exporter.check.sensitivity import sensitivity
+            from specc.exporter.check.sensitivity import measure_sensitivity
 
-            return {"groups": sensitivity(planned.target.open(), engine, clock.steps("sensitivity"))}
+            return {"groups": measure_sensitivity(planned.target.open(), engine, clock.steps("sensitivity"))}
 
     inputs = {"engine": asdict(engine), "code": code_hash("specc.exporter"), "tools": tool_versions()}
     with clock.stage("sensitivity") as hit:

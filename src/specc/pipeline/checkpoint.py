@@ -96,6 +96,6 @@ def locate(checkpoint: str, base: Path) -> Path:
     """Where a local checkpoint lies or would lie: inside an installed package, or relative to `base`."""
     if not checkpoint.startswith(PACKAGE):
         return base / Path(checkpoint).expanduser()
-    from specc.exporter.checkpoint.source import in_package
+    from specc.exporter.checkpoint.source import find_in_package
 
-    return in_package(checkpoint)[0]
+    return find_in_package(checkpoint)[0]

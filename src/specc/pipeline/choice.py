@@ -162,11 +162,13 @@ def maker(asked: Asked, part: Draft) -> Callable[[Sample], acceptance.Stage]:
 def head_maker(asked: Asked, part: Draft) -> Callable[[Sample], acceptance.Stage]:
     """A trained head beside the float target."""
     from specc.calib import acceptance
-    from specc.exporter.draft_heads.head_module import MedusaHead, build_head, load_head
+    from specc.exporter.draft_heads.build import build_draft_head
+    from specc.exporter.draft_heads.file import load_draft_head
+    from specc.exporter.draft_heads.modules import MedusaHead
 
     assert asked.plan.head is not None
-    file = load_head(Path(asked.plan.head.file))
-    head = build_head(file, asked.target.open().load())
+    file = load_draft_head(Path(asked.plan.head.file))
+    head = build_draft_head(file, asked.target.open().load())
     if isinstance(head, MedusaHead):
         return lambda sample: acceptance.medusa_stage(sample, head, file.ids, part.stop)
     return lambda sample: acceptance.feature_stage(sample, head, file.ids, MOST, part.stop)
@@ -177,14 +179,14 @@ def model_maker(asked: Asked, part: Draft) -> Callable[[Sample], acceptance.Stag
     import torch
 
     from specc.calib import acceptance
-    from specc.exporter.draft_heads.head_module import put_norm
+    from specc.exporter.draft_heads.file import load_exit_norm
 
     model: Any = (asked.draft or asked.target).open().load()
     assert asked.plan.draft is not None
     if part.kind == "early-exit":
         model.config.num_hidden_layers = asked.plan.draft.layers
         if part.norm:
-            put_norm(asked.plan.recipe.folder / part.norm)(model)
+            load_exit_norm(asked.plan.recipe.folder / part.norm)(model)
 
     def argmax(ids: Sequence[int]) -> Sequence[int]:
         with torch.no_grad():

@@ -51,8 +51,8 @@ def norm_of(plan: Plan) -> Path | None:
 def converted(path: Path, target: ModelSpec) -> Path:
     """A head of Medusa's or EAGLE's published layout as a head file of ours, made once. Raises InputError."""
     with build_extra():
-        from specc.exporter.draft_heads.published_heads import convert, weights_file
-    weights = weights_file(path)
+        from specc.exporter.draft_heads.published import convert_published, find_weights
+    weights = find_weights(path)
     files = [weights, weights.parent / "config.json"]
     inputs = {
         "files": [file_of(file.parent, file.name).sha256 if file.is_file() else None for file in files],
@@ -61,7 +61,7 @@ def converted(path: Path, target: ModelSpec) -> Path:
     }
 
     def make(folder: Path) -> dict[str, Any]:
-        convert(weights, target, folder / "head.safetensors")
+        convert_published(weights, target, folder / "head.safetensors")
         return {}
 
     return stage("published-head", inputs, make).folder / "head.safetensors"
@@ -90,10 +90,10 @@ def write_head(plan: Plan, target: Described, steps: Steps, built: Stage, folder
     """Export into `folder`."""
     assert plan.draft is not None
     with build_extra():
-        from specc.exporter.draft_heads.heads import export_head
+        from specc.exporter.draft_heads.export import export_draft_head
 
         lent = lend(built, folder) if plan.draft.shares else []
-        exported = export_head(head_path(plan), plan.draft, target.open(), folder, steps)
+        exported = export_draft_head(head_path(plan), plan.draft, target.open(), folder, steps)
         for path in lent:
             path.unlink()
     errors = {name: float(error) for name, error in exported.stage_errors.items()}

@@ -104,12 +104,12 @@ def caches(engine: EnginePlan) -> dict[str, Any]:
 
 def check_operators(plan: Plan, graphs: Mapping[str, Stage]) -> None:
     """Raise InputError that lists what the target's TensorRT lacks, before a builder starts."""
-    from specc.exporter.tensorrt.tensorrt_preflight import preflight
+    from specc.exporter.tensorrt.preflight import list_refusals
 
     gpu = plan.hardware.gpu
     assert gpu is not None
     for name, item in graphs.items():
-        wrong = preflight(item.folder / f"{name}.onnx", gpu.builder)
+        wrong = list_refusals(item.folder / f"{name}.onnx", gpu.builder)
         if wrong:
             version = f"TensorRT{'-RTX' if gpu.is_rtx else ''} {gpu.system.tensorrt} of {plan.hardware.name}"
             raise InputError(f"{version} lacks what the {name} graph has: {'; '.join(wrong)}")
@@ -124,7 +124,7 @@ def plan_stage(plan: Plan, engine: EnginePlan, graphs: Mapping[str, Stage], cloc
         "library": [library, *(cache.version_of(name) for name in WHEELS[library])],
         "sm": gpu.sm,
         "widths": engine.widths,
-        "code": [code_hash(f"specc.exporter.{name}") for name in ("tensorrt_child", "tensorrt_layers")],
+        "code": code_hash("specc.exporter.tensorrt"),
         "scheme": engine.scheme.layers,
     }
     with clock.stage(f"engine {engine.name}") as hit:
@@ -154,8 +154,8 @@ def build_plan(
     gpu = hardware.gpu
     assert gpu is not None
     with build_extra():
-        from specc.exporter.tensorrt.tensorrt import Job, build_engine
-    job = Job(
+        from specc.exporter.tensorrt.engine import EngineJob, build_engine
+    job = EngineJob(
         name=engine.name,
         graph=str((folder / f"{engine.name}.onnx").resolve()),
         plan=str((folder / f"{engine.name}.plan").resolve()),

@@ -101,16 +101,16 @@ def check_device(bundle: Bundle, hardware: Hardware, here: Gpu) -> None:
 
 def check_graph(graph: Path, kind: str, sm: int) -> None:
     """Raise InputError for operators that the TensorRT of this machine lacks."""
-    from specc.exporter.tensorrt.tensorrt_library import open_library
+    from specc.exporter.tensorrt.library import open_library
 
     try:
-        from specc.exporter.tensorrt.tensorrt_preflight import preflight
+        from specc.exporter.tensorrt.preflight import list_refusals
     except ModuleNotFoundError as error:
         raise EnvironmentFault(
             f"finalize needs the package {error.name!r}; pip install {error.name}"
         ) from error
     version = open_library(kind).version
-    wrong = preflight(graph, Builder(version_of(version), sm, kind == "tensorrt-rtx"))
+    wrong = list_refusals(graph, Builder(version_of(version), sm, kind == "tensorrt-rtx"))
     if wrong:
         raise InputError(f"{kind} {version} of this machine lacks what {graph.name} has: {'; '.join(wrong)}")
 

@@ -43,7 +43,7 @@ def ranges_stage(origin: Described, how: Ranges, tokenizer: Stage) -> Stage:
         "model": origin.spec.weights_sha256,
         "text": next(file.sha256 for file in tokenizer.files if file.path == "calibration.bin"),
         "how": [how.method, how.migrate, POSITIONS],
-        "code": [code_hash("specc.calib"), code_hash("specc.exporter.checkpoint.checkpoint")],
+        "code": [code_hash("specc.calib"), code_hash("specc.exporter.checkpoint")],
         "tools": tool_versions(),
     }
     return stage("ranges", inputs, partial(measure, origin, how, tokenizer))

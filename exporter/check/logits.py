@@ -1,0 +1,180 @@
+"""After each stage: the graph, run in place by ONNX Runtime, against the Hugging Face module without a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from specc.contracts.plan import EnginePlan, Scheme
+from specc.errors import EnvironmentFault
+from specc.exporter.check.memory import release_memory
+from specc.exporter.check.sample_text import encode_sample
+from specc.exporter.checkpoint.tokenizer import TokenizerJson
+from specc.exporter.graph.graph import Graph
+from specc.exporter.graph.session import Runner, open_runner
+
+FLOAT_BOUND = 2e-4  # largest logit difference over largest logit, float graphs
+KL_BOUNDS = {
+    "fp32": 1e-6,
+    "w8": 0.1,
+    "w4": 1.0,
+    "dynamic-int8": float("inf"),
+    "fp16": 1e-3,
+    "bf16": 1e-2,
+    "int8": 1.0,
+    "fp8": 0.3,
+}  # nats a row, against the float model
+FULL_SLOTS = 2048  # contexts up to this are filled for real; longer ones are reached by position only
+FAR_PAST = 17
+
+
+class StageError(EnvironmentFault):
+    """A stage changed what the model computes: which stage, which call, by how much."""
+
+    def __init__(self, stage: str, past: int, rows: int, size: float, bound: float, unit: str) -> None:
+        super().__init__(
+            f"After the stage {stage!r} the call with past {past} and {rows} rows is off by {size:.3g} {unit} "
+            f"(bound {bound:.3g}) and nothing is written; report this with the checkpoint and the versions of torch "
+            "and transformers."
+        )
+        self.stage, self.past, self.rows, self.size = stage, past, rows, size
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: `rows` rows at cache slot `past`, positions counted from `offset`."""
+
+    past: int
+    rows: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the float module says: ids int64 [n], and for each case logits fp32 [rows, vocab]."""
+
+    ids: np.ndarray
+    cases: dict[Case, np.ndarray]
+
+
+def make_cases(plan: EnginePlan) -> list[Case]:
+    """First call, later calls, every width of the plan, and calls at the end of the context."""
+    last = min(plan.context, FULL_SLOTS)
+    wanted = [
+        (0, 1),
+        (0, 5),
+        (1, 2),
+        (10, 5),
+        (33, 1),
+        *((FAR_PAST, width) for width in plan.widths),
+        (last - 5, 5),
+        (last - 1, 1),
+    ]
+    near = [Case(past, rows) for past, rows in dict.fromkeys(wanted) if past >= 0 and past + rows <= last]
+    offset = plan.context - FAR_PAST - 5
+    return [*near, Case(FAR_PAST, 5, offset)] if offset > 0 else near
+
+
+def compute_reference(model: Any, plan: EnginePlan, tokens: TokenizerJson) -> Reference:
+    """Logits of the float module, no cache, for every case; the module is left as it was."""
+    cases = make_cases(plan)
+    ids = encode_sample(tokens, max(c.past + c.rows for c in cases), plan.spec.vocab)
+    before, model.config.num_hidden_layers = model.config.num_hidden_layers, plan.layers
+    try:
+        near = [c for c in cases if not c.offset]
+        found = group_by_case(
+            near, float_logits(model, ids, sorted({r for c in near for r in range(c.past, c.past + c.rows)}))
+        )
+        for case in (c for c in cases if c.offset):
+            rows = list(range(case.past, case.past + case.rows))
+            found.update(
+                group_by_case([case], float_logits(model, ids[: case.past + case.rows], rows, case.offset))
+            )
+    finally:
+        model.config.num_hidden_layers = before
+    return Reference(ids, found)
+
+
+def float_logits(model: Any, ids: np.ndarray, rows: list[int], offset: int = 0) -> dict[int, np.ndarray]:
+    """Row -> logits [vocab] of the module over the whole text."""
+    with torch.no_grad():
+        position = torch.arange(offset, offset + len(ids))[None]
+        keep = torch.tensor(rows)
+        out = model(
+            input_ids=torch.from_numpy(ids)[None], position_ids=position, use_cache=False, logits_to_keep=keep
+        )
+    return dict(zip(rows, out.logits[0].float().numpy(), strict=True))
+
+
+def compute_logits(model: Any, ids: np.ndarray) -> np.ndarray:
+    """fp32 [n, vocab] of the module for every position of ids [n]."""
+    rows = list(range(len(ids)))
+    found = float_logits(model, ids, rows)
+    return np.stack([found[row] for row in rows])
+
+
+def group_by_case(cases: list[Case], logits: dict[int, np.ndarray]) -> dict[Case, np.ndarray]:
+    """Each case's rows [rows, vocab]."""
+    return {c: np.stack([logits[r] for r in range(c.past, c.past + c.rows)]) for c in cases}
+
+
+def check_stage(
+    graph: Graph, expected: Reference, plan: EnginePlan, stage: str, scheme: Scheme | None = None
+) -> float:
+    """Error of a stage; raises StageError, which names the worst call, when it is above the bound or not a number.
+
+    Float stages (no scheme) are held, call by call, to the largest logit difference over the largest logit. Quantized
+    ones are held to the Kullback-Leibler divergence, mean over the rows of all calls: a single row (such as the first
+    of a text) may be far off in any quantized model.
+    """
+    kinds = () if scheme is None else (scheme.layers, scheme.head, *([plan.cache] if plan.cache else []))
+    bound = max((KL_BOUNDS[kind] for kind in kinds), default=FLOAT_BOUND)
+    measure, unit = (
+        (relative_error, "of the largest logit") if scheme is None else (mean_divergence, "nats a row")
+    )
+    sizes = {
+        case: measure(logits, expected.cases[case])
+        for case, logits in run_cases(open_runner(graph), expected, plan)
+    }
+    release_memory()
+    worst = max(sizes, key=lambda case: sizes[case] if sizes[case] == sizes[case] else float("inf"))
+    rows = sum(case.rows for case in sizes)
+    size = sizes[worst] if scheme is None else sum(sizes[case] * case.rows for case in sizes) / rows
+    if not size <= bound or size != size:
+        raise StageError(stage, worst.past, worst.rows, size, bound, unit)
+    return size
+
+
+def run_cases(run: Runner, expected: Reference, plan: EnginePlan) -> Any:
+    """(case, logits) for every case; the cache is filled once, each case then rolls back to its own past."""
+    run.prefill(expected.ids, chunk=plan.chunk)
+    for case in sorted(expected.cases, key=lambda c: c.offset):
+        if case.offset:
+            run.prefill(
+                expected.ids[: case.past], position=case.offset + np.arange(case.past), chunk=plan.chunk
+            )
+        ids = expected.ids[case.past : case.past + case.rows]
+        position = case.offset + case.past + np.arange(case.rows)
+        yield case, run.call(ids, case.past, position)
+
+
+def relative_error(got: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest difference over the largest wanted number; NaN when `got` holds one."""
+    return float(np.abs(got - wanted).max() / np.abs(wanted).max())
+
+
+def mean_divergence(got: np.ndarray, wanted: np.ndarray) -> float:
+    """Mean over rows of KL(wanted || got), in nats, from logits [rows, vocab]."""
+    p, q = log_softmax(wanted), log_softmax(got)
+    return float(np.maximum((np.exp(p) * (p - q)).sum(-1), 0).mean())
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Logarithm of the softmax of each row, in double."""
+    x = logits.astype(np.float64)
+    x -= x.max(-1, keepdims=True)
+    shifted: np.ndarray = x - np.log(np.exp(x).sum(-1, keepdims=True))
+    return shifted

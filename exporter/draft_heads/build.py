@@ -1,0 +1,70 @@
+"""The module of a draft head file, built beside its target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from specc.errors import InputError
+from specc.exporter.draft_heads.file import PROBE_IDS, DraftHeadFile
+from specc.exporter.draft_heads.modules import FeatureHead, MedusaHead, OwnRowsMedusaHead, build_feature_head
+
+LEAST_COSINE = 0.9
+"""Least cosine between those rows and the target's."""
+
+
+def build_draft_head(file: DraftHeadFile, target: Any) -> FeatureHead | MedusaHead:
+    """The module of a head file beside its target (fp32, eval). Raises InputError where the shapes do not fit."""
+    check_published(file, target)
+    apart = ("draft_ids", PROBE_IDS, "probe.rows")
+    own = {name: tensor.float() for name, tensor in file.tensors.items() if name not in apart}
+    try:
+        if file.kind == "feature":
+            head = build_feature_head(target, file.ids)
+            fit_parts(head, own)
+            head.parts.load_state_dict(own)
+            head.parts.eval()
+            return head
+        if "depth" in file.metadata:
+            k, hidden = int(file.metadata["k"]), int(file.metadata["hidden"])
+            deep = OwnRowsMedusaHead(k, int(file.metadata["depth"]), len(file.ids), hidden)
+            deep.load_state_dict(own)
+            return deep.eval()
+        medusa = MedusaHead(target.get_output_embeddings().weight.detach()[file.ids], int(file.metadata["k"]))
+        medusa.load_state_dict(own, strict=False)
+        return medusa.eval()
+    except (RuntimeError, IndexError, KeyError) as error:
+        text = str(error).splitlines()[0]
+        raise InputError(f"the head does not fit the target ({text}); it was made for another one") from error
+
+
+def fit_parts(head: FeatureHead, own: dict[str, torch.Tensor]) -> None:
+    """Published heads may lack the norms, give fc a bias, and bring output rows of their own (taken out of `own`)."""
+    layer, nothing = head.parts["layer"], torch.nn.Identity()
+    if "fc.bias" in own:
+        rows, columns = own["fc.weight"].shape
+        head.enter.fc = head.parts["fc"] = torch.nn.Linear(columns, rows)
+    if "layer.input_layernorm.weight" not in own:
+        layer.input_layernorm = nothing  # type: ignore[assignment]
+    if "norm.weight" not in own:
+        head.parts["norm"] = head.model.base_model._modules["norm"] = nothing
+    if (output := own.pop("output.weight", None)) is not None:
+        head.model.get_output_embeddings().weight = torch.nn.Parameter(output, requires_grad=False)
+
+
+def check_published(file: DraftHeadFile, target: Any) -> None:
+    """Hold what a published head says of its target against this one: some embedding rows, the rotary base."""
+    theta = (getattr(target.config, "rope_parameters", None) or {}).get("rope_theta")
+    said = file.metadata.get("rope_theta")
+    if said is not None and theta is not None and float(said) != float(theta):
+        raise InputError(
+            f"the head was trained with rope_theta {said}, the target has {theta}; use a head made for it"
+        )
+    if PROBE_IDS not in file.tensors:
+        return
+    rows = target.get_input_embeddings().weight.detach()[file.tensors[PROBE_IDS].long()]
+    alike = torch.cosine_similarity(file.tensors["probe.rows"].float(), rows.float(), dim=-1).mean()
+    if not alike >= LEAST_COSINE:
+        found = f"its embedding is not the target's (cosine {float(alike):.2f} over {len(rows)} rows)"
+        raise InputError(f"the head was made for another target: {found}; use a head made for this one")

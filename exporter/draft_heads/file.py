@@ -1,0 +1,91 @@
+"""Draft head files: one safetensors file with the head's own weights, its draft ids and its metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+
+from specc.errors import InputError
+
+FORMAT, VERSION = "specc-head", "1"
+KINDS = ("feature", "medusa")
+PROBE_IDS = "probe.ids"
+"""Ids whose embedding rows a published head brings along as `probe.rows`."""
+
+
+def save_draft_head(
+    path: Path,
+    kind: str,
+    tensors: Mapping[str, torch.Tensor],
+    ids: torch.Tensor | None,
+    metadata: Mapping[str, str],
+) -> None:
+    """Write a head in half precision with its draft ids; whole numbers as int32."""
+    types = {name: torch.float16 if t.is_floating_point() else torch.int32 for name, t in tensors.items()}
+    half = {name: tensor.detach().to("cpu", types[name]).contiguous() for name, tensor in tensors.items()}
+    if ids is not None:
+        half["draft_ids"] = ids.to(torch.int32)
+    path.write_bytes(
+        sort_metadata(save(half, {"format": FORMAT, "version": VERSION, "kind": kind, **metadata}))
+    )
+
+
+def sort_metadata(data: bytes) -> bytes:
+    """The same file with its metadata in alphabetical order, so that equal heads are equal bytes."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    text = json.dumps({"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[8 + size :]
+
+
+@dataclass(frozen=True)
+class DraftHeadFile:
+    """A head as it lies on disk."""
+
+    metadata: dict[str, str]
+    tensors: dict[str, torch.Tensor]
+
+    @property
+    def kind(self) -> str:
+        """feature or medusa."""
+        return self.metadata["kind"]
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """Draft ids, int64 [Vd], strictly rising."""
+        return self.tensors["draft_ids"].long()
+
+
+def load_draft_head(path: Path) -> DraftHeadFile:
+    """Read a head file. Raises InputError for one that is none."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except Exception as error:  # the package raises its own kinds
+        raise InputError(
+            f"cannot read the head {path}: {error}; name a file that `specc distill` wrote"
+        ) from error
+    if metadata.get("format") != FORMAT or metadata.get("kind") not in KINDS or "draft_ids" not in tensors:
+        raise InputError(f"{path} is no draft head; name a file that `specc distill` wrote")
+    return DraftHeadFile(metadata, tensors)
+
+
+def load_exit_norm(path: Path) -> Callable[[Any], None]:
+    """What replaces a model's final norm by the one in a file, trained behind an inner layer."""
+    from safetensors.torch import load_file
+
+    norm = load_file(path)["norm.weight"].float()
+
+    def prepare(model: Any) -> None:
+        model.base_model.norm.weight = torch.nn.Parameter(norm, requires_grad=False)
+
+    return prepare

@@ -1,0 +1,26 @@
+"""Keep other libraries' remarks off the progress line."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+
+LOGGERS = ("torch.onnx._internal.exporter._registration", "root")
+
+
+@contextlib.contextmanager
+def silence_libraries() -> Iterator[None]:
+    """No warnings and nothing below an error from the tracer and the converter while the block runs."""
+    loggers = [logging.getLogger(None if name == "root" else name) for name in LOGGERS]
+    before = [logger.level for logger in loggers]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,117 @@
+"""The `specc-cpu` dialect: attention, products and embedding become specc's own, equal for any number of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from specc.contracts.plan import Scheme
+from specc.exporter.checkpoint.codes import KINDS
+from specc.exporter.checkpoint.gguf_codes import GgufCodes
+from specc.exporter.graph.graph import (
+    Graph,
+    add_initializer,
+    copy_graph,
+    copy_type,
+    drop_unused_weights,
+    insert_before,
+    remove_unused,
+    replace_uses,
+)
+from specc.exporter.lower.cpu_layout import LAYOUT, pack
+from specc.exporter.lower.cpu_products import SPECC, lower_products, put
+from specc.exporter.lower.cpu_weights import CpuWeights
+from specc.exporter.lower.scheme import check_scheme
+
+
+def lower_cpu(graph: Graph, scheme: Scheme, stored: GgufCodes | None) -> Graph:
+    """Fused float graph -> graph over packed weights; `stored` are the checkpoint's own blocks, if it has some.
+
+    Raises InputError for a scheme that is not known. A node that has no operator of ours stays as it is and is noted.
+    """
+    check_scheme(scheme)
+    weights = CpuWeights(scheme, stored)
+    out = lower_embedding(lower_attention(lower_products(graph, weights)), weights)
+    out.model.graph.opset_imports[SPECC] = 1
+    left = sorted(
+        {
+            node.op_type
+            for node in out.model.graph
+            if node.op_type in ("GroupQueryAttention", "MatMul", "Gemm") and node.domain != SPECC
+        }
+    )
+    notes = [weights.note()] + [f"left as they are, so widths may differ: {', '.join(left)}"] * bool(left)
+    return in_order_of_use(drop_unused_weights(remove_unused(out))).noting(*notes)
+
+
+def in_order_of_use(graph: Graph) -> Graph:
+    """Weights as calls read them, the last use counting: reading runs ahead from one product into the next."""
+    inner = graph.model.graph
+    last = {value.name: i for i, node in enumerate(inner) for value in node.inputs if value is not None}
+    for name in sorted(inner.initializers, key=lambda name: last.get(name, -1)):
+        value = inner.initializers.pop(name)
+        inner.initializers[name] = value
+    return graph
+
+
+def lower_attention(graph: Graph) -> Graph:
+    """GroupQueryAttention with packed input and its rotary inside -> specc::Attention."""
+    out = copy_graph(graph)
+    for node in list(out.model.graph):
+        if node.op_type == "GroupQueryAttention" and len(node.inputs) > 9 and node.inputs[1] is None:
+            attention(out.model.graph, node)
+    return remove_unused(out)
+
+
+def attention(graph: ir.Graph, node: ir.Node) -> None:
+    """One layer's attention."""
+    past_len = next(value for value in graph.inputs if value.name == "past_len")
+    qkv, _, _, past_k, past_v, _, _, cos, sin, position = node.inputs[:10]
+    a = node.attributes
+    attributes = {
+        "heads": a["num_heads"].as_int(),
+        "kv_heads": a["kv_num_heads"].as_int(),
+        "scale": a["scale"].as_float(),
+        "window": max(a["local_window_size"].as_int(), 0) if "local_window_size" in a else 0,
+        "soft_cap": a["softcap"].as_float() if "softcap" in a else 0.0,
+    }
+    inputs = [qkv, past_k, past_v, past_len, position, cos, sin]
+    fused = ir.node("Attention", inputs, attributes=attributes, domain=SPECC, num_outputs=3, name=node.name)
+    insert_before(node, fused)
+    for old, new in zip(node.outputs, fused.outputs, strict=True):
+        copy_type(old, new)
+        replace_uses(old, new)
+
+
+def lower_embedding(graph: Graph, weights: CpuWeights) -> Graph:
+    """Gather of the fp32 embedding -> specc::Embedding over the head's own bytes when they are tied."""
+    out = copy_graph(graph)
+    inner = out.model.graph
+    for node in list(inner):
+        table = node.inputs[0] if node.op_type == "Gather" else None
+        if (
+            table is None
+            or table.const_value is None
+            or table.const_value.dtype != ir.DataType.FLOAT
+            or len(table.const_value.shape) != 2
+        ):
+            continue
+        codes = weights.codes(str(table.name), np.asarray(table.const_value.numpy()), is_head=True)
+        if codes is None:
+            continue
+        stem = str(table.name).removesuffix(".weight")
+        n, k = codes.shape
+        packed = add_initializer(inner, f"{stem}.packed", pack(codes))
+        attributes = {"layout": LAYOUT, "kind": KINDS.index(codes.kind), "outputs": n, "inputs": k}
+        put(
+            node.outputs[0],
+            node,
+            ir.node(
+                "Embedding",
+                [node.inputs[1], packed],
+                attributes=attributes,
+                domain=SPECC,
+                name=f"{stem}/embedding",
+            ),
+        )
+    return remove_unused(out)

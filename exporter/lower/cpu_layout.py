@@ -1,0 +1,119 @@
+"""Weights in the layout of specc's CPU kernels (runtime/ops/kernels.h): groups of 16 outputs by blocks of 32 inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specc.exporter.checkpoint.codes import BLOCK, Codes, join_outputs
+
+GROUP, GATED, LAYOUT = 16, 8, 2
+HEAD = 64  # bytes: a cache line, so that codes start at one
+
+
+def code_bytes(kind: str) -> int:
+    """Bytes of the codes of 16 outputs x 32 inputs."""
+    return 512 if kind == "w8" else 256
+
+
+def shared(kind: str) -> int:
+    """Blocks whose scales share a head of 64 bytes; w4m has one block's scales and minima there."""
+    return 1 if kind == "w4m" else 2
+
+
+def group_bytes(kind: str, blocks: int) -> int:
+    """Bytes of a group of 16 outputs: heads and codes."""
+    return -(-blocks // shared(kind)) * HEAD + code_bytes(kind) * blocks
+
+
+def count_inputs(size: int, kind: str, outputs: int) -> int:
+    """Inputs of a packed weight of `size` bytes."""
+    group = size // -(-outputs // GROUP)
+    return group * shared(kind) // (HEAD + shared(kind) * code_bytes(kind)) * BLOCK
+
+
+def interleave(gate: Codes, up: Codes) -> Codes:
+    """Gate and up in turns of 8 outputs, one of each in a group: what the gated product reads; n a multiple of 8."""
+    order = np.arange(2 * gate.shape[0]).reshape(2, -1, GATED).transpose(1, 0, 2).reshape(-1)
+    return join_outputs([gate, up]).outputs(order)
+
+
+def pack(weight: Codes) -> np.ndarray:
+    """uint8 [bytes]: what the kernels map; outputs are filled up to a multiple of 16 with zeros."""
+    n, k = weight.shape
+    groups, blocks = -(-n // GROUP), k // BLOCK
+    if k % BLOCK:
+        raise ValueError(f"{k} inputs are no multiple of {BLOCK}")
+    fill = 8 if weight.kind == "w4" else 0
+    padded = np.full((groups * GROUP, k), fill, np.uint8)
+    padded[:n] = weight.codes.astype(np.int16).astype(np.uint8)
+    body = bytes_of(padded.reshape(groups, GROUP, blocks, BLOCK), weight.kind)
+    heads = heads_of(weight, groups, blocks)
+    together = np.zeros((groups, len(heads[0]), HEAD + shared(weight.kind) * body.shape[-1]), np.uint8)
+    together[..., :HEAD] = heads
+    whole = np.zeros((groups, together.shape[1] * shared(weight.kind), body.shape[-1]), np.uint8)
+    whole[:, :blocks] = body
+    together[..., HEAD:] = whole.reshape(groups, together.shape[1], -1)
+    return np.ascontiguousarray(together.reshape(groups, -1)[:, : group_bytes(weight.kind, blocks)]).reshape(
+        -1
+    )
+
+
+def heads_of(weight: Codes, groups: int, blocks: int) -> np.ndarray:
+    """uint8 [groups, heads, 64]: two blocks' scales, or one block's scales and minima."""
+    scales = halves(weight.scales, groups, blocks)
+    if weight.minima is not None:
+        return np.concatenate([scales, halves(weight.minima, groups, blocks)], axis=-1)
+    out = np.zeros((groups, blocks + blocks % 2, HEAD // 2), np.uint8)
+    out[:, :blocks] = scales
+    return out.reshape(groups, -1, HEAD)
+
+
+def halves(values: np.ndarray, groups: int, blocks: int) -> np.ndarray:
+    """float16 [n, blocks] -> uint8 [groups, blocks, 32]."""
+    padded = np.zeros((groups * GROUP, blocks), np.float16)
+    padded[: values.shape[0]] = values
+    return np.ascontiguousarray(padded.reshape(groups, GROUP, blocks).transpose(0, 2, 1)).view(np.uint8)
+
+
+def bytes_of(codes: np.ndarray, kind: str) -> np.ndarray:
+    """uint8 [groups, 16, blocks, 32] -> [groups, blocks, 256 or 512] in the kernels' order."""
+    groups, _, blocks, _ = codes.shape
+    fours = codes.reshape(groups, GROUP, blocks, 8, 4).transpose(
+        0, 2, 3, 1, 4
+    )  # [groups, blocks, 8 fours, outputs, 4]
+    if kind == "w8":
+        return np.ascontiguousarray(fours).reshape(groups, blocks, -1)
+    return np.ascontiguousarray(fours[:, :, 0::2] | (fours[:, :, 1::2] << 4)).reshape(groups, blocks, -1)
+
+
+def unpack(packed: np.ndarray, kind: str, n: int, k: int) -> Codes:
+    """The inverse of `pack`: uint8 [bytes] -> codes of [n, k]; raises ValueError when the bytes are too few or many."""
+    groups, blocks = -(-n // GROUP), k // BLOCK
+    if k % BLOCK or packed.size != groups * group_bytes(kind, blocks):
+        raise ValueError(f"{packed.size} bytes are no {kind} weight of {n} outputs and {k} inputs")
+    size = HEAD + shared(kind) * code_bytes(kind)
+    group = np.zeros((groups, -(-blocks // shared(kind)) * size), np.uint8)
+    group[:, : group_bytes(kind, blocks)] = packed.reshape(groups, -1)
+    together = group.reshape(groups, -1, size)
+    codes = codes_of(together[..., HEAD:].reshape(groups, -1, code_bytes(kind))[:, :blocks], kind)[:n]
+    if kind == "w4m":
+        scales, minima = (from_halves(together[..., at : at + 32])[:n] for at in (0, 32))
+        return Codes(kind, codes, scales, minima)
+    return Codes(kind, codes, from_halves(together[..., :HEAD].reshape(groups, -1, 32)[:, :blocks])[:n])
+
+
+def from_halves(raw: np.ndarray) -> np.ndarray:
+    """uint8 [groups, blocks, 32] -> float16 [groups * 16, blocks]."""
+    values = np.ascontiguousarray(raw).view(np.float16)
+    return np.ascontiguousarray(values.transpose(0, 2, 1)).reshape(-1, raw.shape[1])
+
+
+def codes_of(raw: np.ndarray, kind: str) -> np.ndarray:
+    """uint8 [groups, blocks, 256 or 512] -> uint8 or int8 [groups * 16, blocks * 32], the inverse of `bytes_of`."""
+    groups, blocks, _ = raw.shape
+    if kind != "w8":
+        nibbles = raw.reshape(groups, blocks, 4, 1, GROUP, 4)
+        raw = np.concatenate([nibbles & 15, nibbles >> 4], axis=3)
+    fours = raw.reshape(groups, blocks, 8, GROUP, 4).transpose(0, 3, 1, 2, 4)
+    codes = np.ascontiguousarray(fours).reshape(groups * GROUP, blocks * BLOCK)
+    return codes.view(np.int8) if kind == "w8" else codes

@@ -1,0 +1,191 @@
+"""The process that builds one engine: a job as JSON comes in, stages and the result go out as lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from specc.errors import SpeccError
+from specc.exporter.tensorrt.engine import EngineJob, EngineResult, partial_path
+from specc.exporter.tensorrt.layers import read_engine_layers, read_network_layers, summarize_layers
+from specc.exporter.tensorrt.library import Library, open_library
+from specc.exporter.tensorrt.profiles import Profile, make_profiles
+
+SERIOUS = 2
+"""Most severe kinds of message that are shown: internal errors and errors."""
+
+
+class Refused(Exception):
+    """The parser does not take the graph."""
+
+
+def main() -> int:
+    """Build; 0 where the plan is written."""
+    lines, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no line of ours
+
+    def tell(text: str) -> None:
+        lines.write(" ".join(text.split()) + "\n")
+        lines.flush()
+
+    fields = json.load(sys.stdin)
+    job = EngineJob(**{**fields, "widths": tuple(fields["widths"])})
+    started = time.monotonic()
+    try:
+        made = build(job, started, tell)
+    except Refused as error:
+        tell(f"refused {error}")
+        return 1
+    except (SpeccError, RuntimeError, MemoryError, OSError) as error:
+        tell(f"error {error}")
+        return 1
+    tell(f"made {json.dumps(made.__dict__)}")
+    return 0
+
+
+def build(job: EngineJob, started: float, tell: Any) -> EngineResult:
+    """Load, parse, build, write."""
+    tell("stage load")
+    library = open_library(job.library)
+    log = logger(library)
+    builder = library.api.Builder(log)
+    tell("stage parse")
+    flag = library.api.NetworkDefinitionCreationFlag
+    typed = (
+        1 << int(flag.STRONGLY_TYPED) if hasattr(flag, "STRONGLY_TYPED") else 0
+    )  # later versions know no other
+    network = builder.create_network(typed)
+    parse(library, network, log, job.graph)
+    config, sm = configure(library, builder, job)
+    tell("stage build")
+    engine = builder.build_serialized_network(network, config)
+    if engine is None:
+        raise RuntimeError(log.first or "the builder gave no engine and no reason")
+    tell("stage write")
+    write(job.plan, engine)
+    keep_timing(config, job)
+    peak, types = peak_bytes(), types_of(library, log, network, engine, job.scheme)
+    system = f"{platform.system().lower()}-{platform.machine().lower()}"
+    seconds = round(time.monotonic() - started, 2)
+    return EngineResult(job.library, library.version, sm, system, job.stripped, seconds, peak, types)
+
+
+def types_of(library: Library, log: Any, network: Any, plan: Any, scheme: str) -> dict[str, Any]:
+    """What the engine says of its layers; the network's word where no GPU is here to load the engine on."""
+    try:
+        from specc.runtime import gpu
+
+        gpu()
+        engine = library.api.Runtime(log).deserialize_cuda_engine(plan)
+        told = engine.create_engine_inspector().get_engine_information(
+            library.api.LayerInformationFormat.JSON
+        )
+        return summarize_layers(read_engine_layers(told), "engine", scheme)
+    except (SpeccError, AttributeError, RuntimeError, TypeError, ValueError):
+        return summarize_layers(read_network_layers(network), "network", scheme)
+
+
+def peak_bytes() -> int:
+    """Most memory this process had; the system's own count would begin with what the parent had when it started us."""
+    rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(rows["VmHWM"].split()[0])
+
+
+def logger(library: Library) -> Any:
+    """Keeps the first error, shows errors only."""
+
+    class Log(library.api.ILogger):  # type: ignore[name-defined,misc]
+        first = ""
+
+        def log(self, severity: Any, message: str) -> None:
+            """One message of the library."""
+            if int(severity) < SERIOUS:
+                self.first = self.first or message
+                sys.stderr.write(message + "\n")
+
+    return Log()
+
+
+def parse(library: Library, network: Any, log: Any, graph: str) -> None:
+    """Raise Refused with all that the parser says."""
+    parser = library.api.OnnxParser(network, log)
+    if parser.parse_from_file(graph):
+        return
+    errors = [parser.get_error(i) for i in range(parser.num_errors)]
+    said = {f"{one.desc()} (node {one.node()}, {one.node_name()})" for one in errors}
+    raise Refused("; ".join(sorted(said)) or log.first)
+
+
+def configure(library: Library, builder: Any, job: EngineJob) -> tuple[Any, int]:
+    """The builder's settings and the compute capability that the engine is for."""
+    api, config = library.api, builder.create_builder_config()
+    for profile in make_profiles(job.widths, job.context, job.capacity):
+        config.add_optimization_profile(filled(builder.create_optimization_profile(), profile))
+    if hasattr(api, "ProfilingVerbosity"):
+        config.profiling_verbosity = (
+            api.ProfilingVerbosity.DETAILED
+        )  # the engine can then tell its layers' types
+    if job.stripped:
+        config.set_flag(api.BuilderFlag.STRIP_PLAN)
+    if len(job.widths) == 1 and hasattr(api.BuilderFlag, "DISTRIBUTIVE_INDEPENDENCE"):
+        config.set_flag(api.BuilderFlag.DISTRIBUTIVE_INDEPENDENCE)  # refused with more profiles than one
+    if library.is_rtx:
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(capability(api, job.sm), 0)
+        return config, int(job.sm or 0)
+    read_timing(config, job)
+    from specc.runtime import gpu
+
+    return config, gpu().sm
+
+
+def capability(api: Any, sm: int | None) -> Any:
+    """The library's name for a compute capability."""
+    found = getattr(api.ComputeCapability, f"SM{sm}", None)
+    if found is None:
+        known = [name for name in dir(api.ComputeCapability) if name.startswith("SM")]
+        raise Refused(f"it builds no engine for SM {sm}; it knows {', '.join(sorted(known))}")
+    return found
+
+
+def filled(profile: Any, wanted: Profile) -> Any:
+    """The library's profile with fixed shapes."""
+    for name, shape in wanted.shapes().items():
+        profile.set_shape(name, shape, shape, shape)
+    return profile
+
+
+def read_timing(config: Any, job: EngineJob) -> None:
+    """Measured kernels of earlier builds; they do not make a build repeatable, so a plan's hash is what counts."""
+    if job.timing_cache is None:
+        return
+    path = Path(job.timing_cache)
+    known = path.read_bytes() if path.is_file() else b""
+    config.set_timing_cache(config.create_timing_cache(known), ignore_mismatch=False)
+
+
+def keep_timing(config: Any, job: EngineJob) -> None:
+    """Write the measured kernels for the next build."""
+    cache = config.get_timing_cache() if job.timing_cache is not None else None
+    if cache is not None and job.timing_cache is not None:
+        fresh = Path(f"{job.timing_cache}.{os.getpid()}")
+        fresh.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(bytes(cache.serialize()))
+        os.replace(fresh, job.timing_cache)
+
+
+def write(plan: str, engine: Any) -> None:
+    """The plan appears whole or not at all."""
+    with partial_path(plan).open("wb") as out:
+        out.write(memoryview(engine))
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(partial_path(plan), plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
