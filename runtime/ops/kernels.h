@@ -89,8 +89,6 @@ float half_to_float(uint16_t h);
 void kernels_quantize(
     const float *x, int blocks, activation *a); /* the scalar steps, for variants without their own */
 void kernels_gate(const float *sums, int rows, float *y);
-void kernels_saturating(const uint8_t *group, const activation *a, size_t lda, int rows, int nb,
-    float *y); /* a fault; controls only */
 void rms_norm(const float *x, const float *weight, int inputs, float epsilon, float *y); /* one row */
 void dequantize_row(
     enum weight_kind kind, const uint8_t *packed, int inputs, int64_t row, float *y); /* an embedding */

@@ -73,14 +73,6 @@ typedef struct job {
   stage prepared;
 } job;
 
-#ifdef SPECC_CONTROLS
-static void spoil(activation *a, int blocks) {
-  for (int b = 0; b < blocks && SPECC_FAULT(swallowed_nan); b++)
-    if (a[b].d != a[b].d) a[b].d = a[b].d_sum = 0;
-  if (SPECC_FAULT(block_left_out)) memset(a + blocks - 1, 0, sizeof *a);
-}
-#endif
-
 /* Norm and quantization of one row. */
 static void prepare_row(void *argument, size_t i) {
   job *j = argument;
@@ -92,9 +84,6 @@ static void prepare_row(void *argument, size_t i) {
     x = normed;
   }
   p->kernels->quantize(x, j->blocks, j->a + i * (size_t)j->blocks);
-#ifdef SPECC_CONTROLS
-  spoil(j->a + i * (size_t)j->blocks, j->blocks);
-#endif
 }
 
 /* n results of one row, from column `at`: bias and residual come on top. */
@@ -138,9 +127,6 @@ static void product_part(void *argument, size_t part) {
   size_t bytes = group_bytes(p->kind, j->blocks), lda = (size_t)j->blocks;
   float sums[TILE_ROWS * GROUP];
   dot_fn dot = p->kernels->dot[p->kind];
-#ifdef SPECC_CONTROLS
-  if (SPECC_FAULT(pairs_saturate) && p->kind == WEIGHT_W8) dot = kernels_saturating;
-#endif
   stage_finish(&j->prepared, prepare_row, j);
   last = last < groups ? last : groups;
   for (int g = first; g < last; g++)

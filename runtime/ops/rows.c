@@ -139,27 +139,6 @@ static void w8_scalar(const uint8_t *g, const activation *a, size_t lda, int row
   dot_scalar(WEIGHT_W8, g, a, lda, rows, nb, y);
 }
 
-#ifdef SPECC_CONTROLS
-/* w8 as a careless maddubs adds it up: weights moved by 128, every pair of products cut to 16 bits. */
-void kernels_saturating(const uint8_t *group, const activation *a, size_t lda, int rows, int nb, float *y) {
-  memset(y, 0, (size_t)rows * GROUP * sizeof *y);
-  for (int b = 0; b < nb; b++)
-    for (int m = 0; m < rows; m++)
-      for (int n = 0; n < GROUP; n++) {
-        const activation *x = a + (size_t)m * lda + b;
-        const uint8_t *codes = codes_at(WEIGHT_W8, group, b);
-        int32_t sum = -128 * x->sum;
-        for (int i = 0; i < BLOCK; i += 2) {
-          int32_t pair = (weight_at(WEIGHT_W8, codes, n, i) + 128) * x->q[i] +
-                         (weight_at(WEIGHT_W8, codes, n, i + 1) + 128) * x->q[i + 1];
-          sum += pair > 32767 ? 32767 : pair < -32768 ? -32768 : pair;
-        }
-        y[m * GROUP + n] =
-            __builtin_fmaf((float)sum * x->d, scale_at(head_at(WEIGHT_W8, group, b), n), y[m * GROUP + n]);
-      }
-}
-#endif
-
 static float joined(const float lane[8]) {
   return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }

@@ -135,7 +135,6 @@ static int compare(
   }
   if (w == m->reference && !reference)
     memcpy(m->rows + (size_t)at * (size_t)vocab, row, (size_t)vocab * sizeof *row);
-  if (SPECC_FAULT(numerics_unchecked)) h = reference ? reference : h;
   if (against == SEGMENTS) return h != reference ? m->segment_broken++, 1 : 0;
   int odd = 0, first = !m->c->rows_different[w];
   if (!*own)

@@ -50,8 +50,6 @@ static int head_commit(void *state, int32_t n_keep) {
   head_state *d = state;
   int32_t keep = n_keep > 0 ? n_keep - 1 : 0;
   if (keep < d->length) d->length = keep;
-  if (SPECC_FAULT(draft_cache_behind) && d->round)
-    d->length = keep < d->length + d->fed ? keep : d->length + d->fed;
   d->round = 0;
   return SPECC_OK;
 }

@@ -108,7 +108,7 @@ static int ask_small(hierarchy_state *d, const specc_draft_context *c, int32_t h
 static int emit(hierarchy_state *d, const specc_draft_context *c, int32_t depth, const float *logits,
     specc_proposal *out) {
   specc_session *s = (specc_session *)c->sampler->session;
-  noise inner = {s->noise.seed, s->noise.sample, SPECC_FAULT(middle_same_random) ? 0 : 1};
+  noise inner = {s->noise.seed, s->noise.sample, 1};
   double *q = c->q[depth], top = 0;
   int32_t token, at = c->n_tokens + depth, stands = 0;
   int code = specc_draft_shape(c->sampler, logits, d->h->middle->vocab, NULL, depth, q, &top);
@@ -121,7 +121,6 @@ static int emit(hierarchy_state *d, const specc_draft_context *c, int32_t depth,
     token = draw(q, NULL, c->n_ids, c->rule, inner, at, PURPOSE_TARGET, s->work.block);
   }
   if (token < 0) return -1 - specc_error(SPECC_E_NUMERICS, "a middle model's row gave no token to draw");
-  if (SPECC_FAULT(middle_accepted_only) && !stands && depth < d->inner.n) return -1;
   draft_append(depth, token, q, NULL, out);
   code = specc_draft_put(c->sampler, depth, token);
   return code ? -1 - code : stands;

@@ -9,7 +9,7 @@ static int check_ids(const char *name, const int32_t *ids, int32_t n, int32_t n_
   if (n < 1 || n > n_ids)
     return specc_error(SPECC_E_FORMAT,
         "%s maps %d columns to %d ids; a reduced vocabulary has 1 to that many", name, n, n_ids);
-  for (int32_t c = 0; c < n && !SPECC_FAULT(map_unchecked); c++) {
+  for (int32_t c = 0; c < n; c++) {
     if (ids[c] < 0 || ids[c] >= n_ids)
       return specc_error(SPECC_E_FORMAT,
           "%s maps column %d to id %d, but the target's ids are 0 to %d; build the bundle again", name, c,

@@ -33,8 +33,7 @@ int draft_sampled(const specc_draft_context *c, int32_t depth, const float *logi
   int32_t eighth = top < 1 ? (int32_t)(8 * top) : 7;
   if (top < stop || !specc_draft_pays(c->sampler, depth, SOURCE_HEAD + eighth, 0)) return SPECC_OK;
   code = specc_draft_pick(c->sampler, map, depth, q, &token);
-  if (!code) code = draft_report(c->sampler, logits, n_logits, map, depth, q);
-  if (code || (SPECC_FAULT(drop_low_q) && q[map ? map->column[token] : token] < 0.3)) return code;
+  if (code) return code;
   draft_append(depth, token, q, map, out);
   return SPECC_OK;
 }

@@ -23,12 +23,4 @@ int32_t draft_width(const specc_backend *engine, int32_t rows);
 /* Checks and copies an engine for a drafter that will free it; NULL with an error. */
 specc_backend *draft_engine(const specc_backend *engine, const char *what);
 void draft_engine_free(specc_backend *engine);
-
-#ifdef SPECC_CONTROLS
-/* Replaces q by what a drafter with fault R02 would report. */
-int draft_report(specc_sampler *sampler, const float *logits, int32_t n_logits, const specc_draft_map *map,
-    int32_t depth, double *q);
-#else
-  #define draft_report(sampler, logits, n_logits, map, depth, q) SPECC_OK
-#endif
 #endif

@@ -59,22 +59,3 @@ double specc_now(void) {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-
-#ifdef SPECC_CONTROLS
-_Atomic int specc_fault_active;
-  #define SPECC_FAULT_NAME(name) #name,
-static const char *const fault_names[] = {"none", SPECC_FAULTS(SPECC_FAULT_NAME)};
-
-const char *specc_fault_name(int index) {
-  return index >= 0 && index < SPECC_FAULT_count ? fault_names[index] : NULL;
-}
-
-int specc_fault_set(const char *name) {
-  for (int i = 0; i < SPECC_FAULT_count; i++)
-    if (name && !strcmp(name, fault_names[i])) {
-      atomic_store(&specc_fault_active, i);
-      return 0;
-    }
-  return -1;
-}
-#endif

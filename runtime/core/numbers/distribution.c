@@ -132,7 +132,7 @@ static int adjust(workspace *w, const specc_options *o, const row *r, double *v,
   int32_t width = row_width(r), n = r->n_logits < width ? r->n_logits : width;
   float largest;
   int32_t bad = look(r->logits, n, &largest);
-  if (bad && !SPECC_FAULT(accept_nan)) return no_logits(r, bad);
+  if (bad) return no_logits(r, bad);
   *top = (double)largest;
   if (!untouched(o, r)) {
     widen(r->logits, n, width, v);
@@ -286,9 +286,7 @@ static void keep_top(workspace *w, const specc_options *o, double *v, int32_t n,
   if (o->top_p < 1) {
     double wanted = o->top_p * (o->top_k || keep < found ? total(v, n) : whole), mass = 0;
     int32_t kept = 0;
-    while (kept < keep &&
-           (kept == 0 || mass < wanted || (SPECC_FAULT(top_p_extra) && mass <= wanted * (1 + 1e-7))))
-      mass += w->residual[kept++];
+    while (kept < keep && (kept == 0 || mass < wanted)) mass += w->residual[kept++];
     memset(v, 0, (size_t)n * sizeof *v);
     for (int32_t i = 0; i < kept; i++) v[w->order[i]] = w->residual[i];
   }

@@ -23,12 +23,7 @@ double specc_log(double x) {
 }
 
 double noise_uniform(noise n, int32_t position, enum purpose purpose) {
-  uint32_t index = 0;
-#ifdef SPECC_CONTROLS
-  static _Atomic uint32_t shared;
-  if (SPECC_FAULT(shared_random)) index = atomic_fetch_add(&shared, 1);
-#endif
-  return uniform_at(n.seed, n.sample, position, purpose + 16 * n.stage, index);
+  return uniform_at(n.seed, n.sample, position, purpose + 16 * n.stage, 0);
 }
 
 int32_t draw_inverse(const double *weight, int32_t n, double u, double *block) {
@@ -203,31 +198,12 @@ SPECC_CLONES static double residual(const double *p, drawn x, int32_t n, double 
   return sum;
 }
 
-#ifdef SPECC_CONTROLS
-static int32_t largest(const double *p, int32_t n) {
-  int32_t best = 0;
-  for (int32_t i = 1; i < n; i++)
-    if (p[i] > p[best]) best = i;
-  return best;
-}
-#endif
-
 int judge(workspace *w, const double *p, drawn x, int rule, noise noise, int32_t position, int32_t *token) {
   if (rule == SPECC_RULE_COUPLED) return (*token = draw_race(p, NULL, w->n_ids, noise, position)) == x.token;
   double u = noise_uniform(noise, position, PURPOSE_ACCEPT);
   double q = !x.q ? 1.0 : x.q[x.map ? x.map->column[x.token] : x.token];
   *token = x.token;
   if (u * q < p[x.token]) return 1;
-#ifdef SPECC_CONTROLS
-  if (SPECC_FAULT(argmax_replacement)) {
-    *token = largest(p, w->n_ids);
-    return 0;
-  }
-  if (SPECC_FAULT(no_residual)) {
-    *token = draw_inverse(p, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block);
-    return 0;
-  }
-#endif
   if (!(residual(p, x, w->n_ids, w->residual) > 0)) return 1;
   *token = draw_inverse(w->residual, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block);
   return 0;

@@ -3,22 +3,20 @@
 #include "core/session/session.h"
 
 static bool is_end(const specc_session *s, int32_t token) {
-  int32_t n = SPECC_FAULT(first_eos_only) && s->model->n_eos > 1 ? 1 : s->model->n_eos;
-  for (int32_t i = 0; i < n; i++)
+  for (int32_t i = 0; i < s->model->n_eos; i++)
     if (s->model->eos[i] == token) return !s->request.ignore_eos;
   return false;
 }
 
 /* Commits one token; returns how the generation ends with it, or SPECC_RUNNING. */
-static int commit_token(specc_session *s, int32_t token, bool last) {
+static int commit_token(specc_session *s, int32_t token) {
   const specc_model *m = s->model;
   s->tokens[s->n_tokens++] = token;
   s->stats.emitted++;
-  if (is_end(s, token) && (last || !SPECC_FAULT(eos_last_only))) return SPECC_FINISH_STOP;
+  if (is_end(s, token)) return SPECC_FINISH_STOP;
   if (m->bytes) {
     uint32_t from = m->offsets[token], to = m->offsets[token + 1];
-    if (text_append(&s->text, m->bytes + from, to - from) && (last || !SPECC_FAULT(stop_last_only)))
-      return SPECC_FINISH_STOP;
+    if (text_append(&s->text, m->bytes + from, to - from)) return SPECC_FINISH_STOP;
   }
   if (s->n_tokens - s->n_prompt >= s->request.max_new_tokens || s->n_tokens >= m->context)
     return SPECC_FINISH_LENGTH;
@@ -27,8 +25,7 @@ static int commit_token(specc_session *s, int32_t token, bool last) {
 
 int session_commit(specc_session *s) {
   int how = SPECC_RUNNING;
-  for (int32_t i = 0; i < s->n_emitted && !how; i++)
-    how = commit_token(s, s->emitted[i], i == s->n_emitted - 1);
+  for (int32_t i = 0; i < s->n_emitted && !how; i++) how = commit_token(s, s->emitted[i]);
   s->length = s->n_tokens - 1;
   if (s->draft && s->stats.enabled && s->model->drafter.commit(s->draft, s->n_tokens - 1)) {
     s->k = 0;

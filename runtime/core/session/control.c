@@ -52,7 +52,7 @@ void control_begin(control *c, const struct specc_model *m) {
 }
 
 bool control_paused(control *c) {
-  if (!c->resume_in || SPECC_FAULT(always_proposes)) return false;
+  if (!c->resume_in) return false;
   c->resume_in--;
   return true;
 }
@@ -88,7 +88,7 @@ static bool worth(const control *c, int32_t depth, double chance, int32_t calls)
 
 int control_pays(control *c, int32_t depth, int32_t source, int32_t calls) {
   if (depth >= SPECC_MAX_K) return 0;
-  if (c->priced && !SPECC_FAULT(always_proposes) && !worth(c, depth, estimate(c, source), calls)) return 0;
+  if (c->priced && !worth(c, depth, estimate(c, source), calls)) return 0;
   bool unseen = source >= SOURCE_HEAD_UNSEEN && source < SOURCE_OTHER;
   *(unseen ? &c->unseen[depth] : &c->source[depth]) = source;
   return 1;

@@ -50,10 +50,9 @@ int specc_draft_pick(
   specc_session *s = (specc_session *)sampler->session;
   int32_t n = map ? map->n : s->model->n_ids;
   const int32_t *ids = map ? map->ids : NULL;
-  if (s->request.options.temperature == 0 || SPECC_FAULT(q_of_argmax)) {
+  if (s->request.options.temperature == 0) {
     int32_t at = 0;
     while (at + 1 < n && q[at] == 0) at++;
-    for (int32_t i = at + 1; i < n && SPECC_FAULT(q_of_argmax); i++) at = q[i] > q[at] ? i : at;
     *token = ids ? ids[at] : at;
   } else {
     *token = draw(q, ids, n, s->request.rule, s->noise, s->n_tokens + depth, PURPOSE_DRAFT, s->work.block);
@@ -80,33 +79,8 @@ int specc_draft_pays(specc_sampler *sampler, int32_t depth, int32_t source, int3
   return control_pays(&s->control, depth, source, calls);
 }
 
-#ifdef SPECC_CONTROLS
-/* q as a drafter would report it that shapes it otherwise than its draw (R02). */
-static int report_other_q(specc_session *s, const row *r, double *q) {
-  specc_options wrong = s->request.options;
-  if (SPECC_FAULT(q_other_options)) {
-    wrong.top_k = 0;
-    wrong.top_p = 1;
-    wrong.min_p = 0;
-    wrong.n_bias = 0;
-  }
-  if (SPECC_FAULT(q_temperature)) wrong.temperature *= 2;
-  return SPECC_FAULT(q_other_options) || SPECC_FAULT(q_temperature) ? distribution(&s->work, &wrong, r, q)
-                                                                    : SPECC_OK;
-}
-
-int draft_report(specc_sampler *sampler, const float *logits, int32_t n_logits, const specc_draft_map *map,
-    int32_t depth, double *q) {
-  specc_session *s = (specc_session *)sampler->session;
-  row r = session_row(s, logits, n_logits, depth);
-  r.map = map;
-  return report_other_q(s, &r, q);
-}
-#endif
-
 int specc_draft_draw(
     specc_sampler *sampler, const float *logits, int32_t n_logits, int32_t depth, double *q, int32_t *token) {
   int code = specc_draft_shape(sampler, logits, n_logits, NULL, depth, q, NULL);
-  if (!code) code = specc_draft_pick(sampler, NULL, depth, q, token);
-  return code ? code : draft_report(sampler, logits, n_logits, NULL, depth, q);
+  return code ? code : specc_draft_pick(sampler, NULL, depth, q, token);
 }

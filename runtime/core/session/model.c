@@ -96,7 +96,6 @@ int specc_model_create(const specc_model_parts *p, specc_model **out) {
   if (m->target.device) snprintf(m->device, sizeof m->device, "%s", m->target.device);
   if (m->target.fingerprint) snprintf(m->fingerprint, sizeof m->fingerprint, "%s", m->target.fingerprint);
   if (p->drafter) m->drafter = *p->drafter;
-  if (SPECC_FAULT(vocabulary_width)) m->n_ids = m->target.vocab;
   specc_certificate c;
   first_certificate(m, p->assume_exact, &c);
   specc_model_certify(m, &c);

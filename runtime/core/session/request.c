@@ -78,9 +78,8 @@ static int check_loop(const specc_request *r, const specc_model *m) {
 }
 
 static int check_prompt(const specc_model *m, const int32_t *ids, int32_t n) {
-  if (SPECC_FAULT(empty_prompt) && n == 0) return SPECC_OK;
   REFUSE(!ids || n < 1, "the prompt is empty; give at least one token id");
-  if (n >= m->context && !(SPECC_FAULT(prompt_limit) && n < m->context + SPECC_MAX_K))
+  if (n >= m->context)
     return specc_error(SPECC_E_CAPACITY,
         "the prompt has %d tokens and the context holds %d with at least one to come; "
         "shorten the prompt or build with a larger context",
@@ -93,7 +92,6 @@ static int check_prompt(const specc_model *m, const int32_t *ids, int32_t n) {
 
 static uint64_t fresh_seed(void) {
   uint64_t seed = 0;
-  if (SPECC_FAULT(constant_seed)) return 1;
 #if defined(__linux__)
   if (getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) return seed;
 #endif

@@ -6,8 +6,8 @@
 row session_row(const specc_session *s, const float *logits, int32_t n_logits, int32_t depth) {
   const specc_model *m = s->model;
   bool bans_end = s->n_tokens + depth - s->n_prompt < s->request.min_new_tokens && !s->request.ignore_eos;
-  return (row){logits, n_logits, m->n_ids, s->tokens, s->n_tokens + (SPECC_FAULT(penalty_half) ? 0 : depth),
-      s->n_prompt, m->eos, bans_end ? m->n_eos : 0, NULL};
+  return (row){logits, n_logits, m->n_ids, s->tokens, s->n_tokens + depth, s->n_prompt, m->eos,
+      bans_end ? m->n_eos : 0, NULL};
 }
 
 /* Tokens that may be proposed: one slot is the round's own token, the rest must fit context and
@@ -16,8 +16,6 @@ static int32_t lookahead(const specc_session *s) {
   int32_t room = s->model->context - s->n_tokens,
           left = s->request.max_new_tokens - (s->n_tokens - s->n_prompt);
   int32_t most = (room < left ? room : left) - 1, k = s->k;
-  if (SPECC_FAULT(no_clamp)) most = k;
-  if (SPECC_FAULT(k_from_discarded) && s->proposal.n && s->drafted[s->proposal.n - 1] % 2) k = 1;
   k = most < k ? most : k;
   while (k > 0 && !s->model->verify_width[k]) k--;
   return k;
@@ -36,7 +34,7 @@ static int check_proposal(const specc_session *s, const specc_proposal *d, int32
     return specc_error(SPECC_E_DRAFT, "the drafter %s proposed %d tokens where at most %d were asked for",
         s->model->drafter.name, d->n, k);
   for (int32_t i = 0; i < d->n; i++) {
-    if (d->parent[i] != i - 1 && !SPECC_FAULT(tree_unchecked))
+    if (d->parent[i] != i - 1)
       return specc_error(SPECC_E_DRAFT,
           "the drafter %s proposed a tree (node %d has parent %d); only chains have a rule with a proof yet",
           s->model->drafter.name, i, d->parent[i]);
@@ -81,8 +79,7 @@ int session_propose(specc_session *s) {
 }
 
 static void fill_rows(specc_session *s, int32_t rows) {
-  int32_t last = s->model->context - 1,
-          past = s->length + (SPECC_FAULT(position_off_by_one) && s->length ? 1 : 0);
+  int32_t last = s->model->context - 1, past = s->length;
   for (int32_t i = 0; i < rows; i++) {
     s->io.input_ids[i] = s->tokens[s->n_tokens - 1 + (i <= s->proposal.n ? i : s->proposal.n)];
     s->io.position[i] = past + i < last ? past + i : last;
@@ -104,13 +101,7 @@ static int choose(specc_session *s, const row *r, int32_t position, int32_t *tok
 static int judge_slot(specc_session *s, const row *r, int32_t slot, int32_t *token) {
   const specc_proposal *d = &s->proposal;
   specc_options o = s->request.options;
-  if (SPECC_FAULT(options_on_bonus_only)) {
-    o.n_bias = 0;
-    o.top_k = 0;
-    o.top_p = 1;
-    o.min_p = 0;
-  }
-  if (o.temperature == 0 || (SPECC_FAULT(greedy_threshold) && o.temperature < 1e-5)) {
+  if (o.temperature == 0) {
     int code = greedy(&s->work, &o, r, s->p, token);
     return code ? -code : *token == d->token[slot];
   }
@@ -139,25 +130,18 @@ static int accept(specc_session *s) {
       return SPECC_OK;
     }
   }
-  size_t from = (size_t)(SPECC_FAULT(bonus_row) && slot ? slot - 1 : slot);
-  row r = session_row(s, s->io.logits + from * (size_t)vocab, vocab, slot);
+  row r = session_row(s, s->io.logits + (size_t)slot * (size_t)vocab, vocab, slot);
   s->n_emitted = slot + 1;
   int code = choose(s, &r, s->n_tokens + slot, &s->emitted[slot]);
   if (!code && s->emitted[slot] < 0) code = nothing_drawn();
   if (!code && s->traced) session_trace(s, slot, 0);
-  if (!code && SPECC_FAULT(extra_token) && slot && slot == s->k)
-    code = choose(s, &r, s->n_tokens + slot + 1, &s->emitted[s->n_emitted++]);
   return code;
 }
 
 /* ------------------------------------------------------------------ judged where the logits are */
-/* Not where p is to be seen, where a drafter has a q of its own, or where a fault of the judgement is to
- * show. */
+/* Not where p is to be seen, or where a drafter has a q of its own. */
 static bool is_judged_there(const specc_session *s) {
   bool there = s->model->target.judge && !s->traced;
-#ifdef SPECC_CONTROLS
-  there = there && atomic_load(&specc_fault_active) == SPECC_FAULT_none;
-#endif
   for (int32_t i = 0; i < s->proposal.n; i++) there = there && !s->proposal.q[i];
   return there;
 }
@@ -190,7 +174,7 @@ static int accept_there(specc_session *s) {
 int session_verify(specc_session *s) {
   const specc_model *m = s->model;
   int32_t n = s->proposal.n, rows = n ? m->verify_width[n] : m->law_width;
-  if (!SPECC_FAULT(stale_entries) && !SPECC_FAULT(no_clamp) && s->length != s->n_tokens - 1)
+  if (s->length != s->n_tokens - 1)
     return specc_error(SPECC_E_ENGINE,
         "the cache holds %d entries before a round at %d tokens; this is a fault of the library, please "
         "report it",

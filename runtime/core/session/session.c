@@ -69,7 +69,7 @@ static int start(specc_session *s, const specc_request *r, const int32_t *ids, i
   if (code) return code;
   control_begin(&s->control, s->model);
   int32_t keep = shared_prefix(s, ids, n);
-  s->length = SPECC_FAULT(stale_entries) ? (s->length < n - 1 ? s->length : n - 1) : keep;
+  s->length = keep;
   memmove(s->tokens, ids, (size_t)n * sizeof *ids);
   s->n_tokens = s->n_prompt = n;
   atomic_store(&s->cancel, 0);
@@ -103,7 +103,7 @@ int specc_session_start(specc_session *s, const specc_request *r, const int32_t 
 }
 
 bool session_cancelled(const specc_session *s) {
-  return atomic_load(&s->cancel) && !SPECC_FAULT(ignore_cancel);
+  return atomic_load(&s->cancel);
 }
 void specc_session_cancel(specc_session *s) {
   if (s) atomic_store(&s->cancel, 1);

@@ -79,7 +79,7 @@ const char *text_show(text_state *t, int finished, int32_t *n) {
   while (t->shown < end) {
     size_t left = end - t->shown;
     int length = sequence(t->bytes + t->shown, left);
-    if (length == 0 && !finished && !SPECC_FAULT(split_text)) break;
+    if (length == 0 && !finished) break;
     size_t used = length > 0 ? (size_t)length : length < 0 ? (size_t)-length : left;
     if (length > 0)
       memcpy(t->shown_text + out, t->bytes + t->shown, used);
