@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.contracts.plan import EnginePlan
+from specc.contracts.engine_plan import EnginePlan
 from specc.progress import Progress, no_progress
 
 if TYPE_CHECKING:

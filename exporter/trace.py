@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from specc.contracts.plan import EnginePlan
+from specc.contracts.engine_plan import EnginePlan
 from specc.errors import EnvironmentFault, InputError
 from specc.exporter.checkpoint.spec import ROPE_TYPES
 from specc.exporter.graph.graph import OPSETS, Graph

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from specc.contracts.yaml_table import Table, read_table
-from specc.errors import InputError, SpeccError
+from specc.errors import InputError
 from specc.targets.gpu import Gpu, read_gpu
+from specc.yaml_table import Table, read_table
 
 FOLDER = Path(__file__).resolve().parent
 DIALECTS = ("specc-cpu", "ort", "onnx24")
 BACKENDS = ("ort", "tensorrt", "tensorrt-rtx")
+KEYS = (
+    "title",
+    "machines",
+    "dialect",
+    "backend",
+    "threads",
+    "memory_mb",
+    "bandwidth_gb_s",
+    "gpu",
+    "also",
+    "sources",
+    "verified",
+)
 
 
 @dataclass(frozen=True)
@@ -38,11 +50,9 @@ class Hardware:
     verified: bool = True
     """Whether somebody has run a bundle on such a device."""
 
-    def is_here(self) -> bool:
-        """Whether this machine is such a device."""
-        if platform.machine().lower() not in self.machines:
-            return False
-        return self.gpu is None or self.gpu.sm in sms_here()
+    def matches(self, machine: str, sm: int | None) -> bool:
+        """Whether a machine is such a device: its name by `uname -m`, its GPU's compute capability, None without GPU."""
+        return machine.lower() in self.machines and (self.gpu is None or self.gpu.sm == sm)
 
     @property
     def budget_mb(self) -> int:
@@ -50,18 +60,8 @@ class Hardware:
         return self.memory_mb - (self.gpu.reserve_mb if self.gpu else 0)
 
 
-def sms_here() -> set[int]:
-    """Compute capability of the GPU that engines run on here; none where there is no driver."""
-    from specc.runtime import gpu
-
-    try:
-        return {gpu().sm}
-    except SpeccError:
-        return set()
-
-
-def names() -> tuple[str, ...]:
-    """All profiles, sorted."""
+def list_names() -> tuple[str, ...]:
+    """Names of all profiles, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
@@ -72,56 +72,45 @@ def load(name: str) -> Hardware:
     """
     name, _, system = name.partition("@")
     if system:
-        return on_system(load(name), system)
+        return select_system(load(name), system)
     path = FOLDER / f"{name}.yaml"
     if name.endswith((".yaml", ".yml")):
         return read_hardware(Path(name))
-    if name not in names():
-        near = get_close_matches(name, names(), 1)
+    if name not in list_names():
+        near = get_close_matches(name, list_names(), 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"no hardware target is called {name!r}; {hint}there are {', '.join(names())}")
+        raise InputError(f"no hardware target is called {name!r}; {hint}there are {', '.join(list_names())}")
     return read_hardware(path)
 
 
-def on_system(hardware: Hardware, system: str) -> Hardware:
+def select_system(hardware: Hardware, system: str) -> Hardware:
     """The same device with another software."""
     if hardware.gpu is None:
         raise InputError(f"the target {hardware.name!r} has no choice of systems; leave out '@{system}'")
-    return replace(hardware, name=f"{hardware.name}@{system}", gpu=hardware.gpu.on(system))
+    return replace(hardware, name=f"{hardware.name}@{system}", gpu=hardware.gpu.select_system(system))
 
 
 def read_hardware(path: Path) -> Hardware:
-    """Check one profile."""
+    """A profile, checked. Raises InputError or RecipeError."""
     table = read_table(path)
-    table.only(
-        "title",
-        "machines",
-        "dialect",
-        "backend",
-        "threads",
-        "memory_mb",
-        "bandwidth_gb_s",
-        "gpu",
-        "also",
-        "sources",
-        "verified",
-    )
-    backend = table.choice("backend", BACKENDS, "ort")
+    table.check_keys(*KEYS)
+    backend = table.get_choice("backend", BACKENDS, "ort")
+    gpu = None
+    if needs_gpu(table):
+        gpu = read_gpu(table.get_table("gpu", required=True), backend == "tensorrt-rtx")
     return Hardware(
         name=path.stem,
-        title=table.text("title", None),
-        machines=machines(table),
-        dialect=table.choice("dialect", DIALECTS, "specc-cpu"),
+        title=table.get_text("title", None),
+        machines=read_machines(table),
+        dialect=table.get_choice("dialect", DIALECTS, "specc-cpu"),
         backend=backend,
-        threads=table.integer("threads", None, 1, 1024),
-        memory_mb=table.integer("memory_mb", None, 64, 1 << 24),
-        bandwidth_gb_s=table.number("bandwidth_gb_s", None, 0.1, 1e5),
-        gpu=read_gpu(table.table("gpu", required=True), backend == "tensorrt-rtx")
-        if needs_gpu(table)
-        else None,
-        also=table.choices("also", DIALECTS, ()),
-        sources=tuple((key, str(where)) for key, where in table.table("sources").values.items()),
-        verified=bool(table.one_of("verified", (True, False), True)),
+        threads=table.get_integer("threads", None, 1, 1024),
+        memory_mb=table.get_integer("memory_mb", None, 64, 1 << 24),
+        bandwidth_gb_s=table.get_number("bandwidth_gb_s", None, 0.1, 1e5),
+        gpu=gpu,
+        also=table.get_choices("also", DIALECTS, ()),
+        sources=tuple((key, str(where)) for key, where in table.get_table("sources").values.items()),
+        verified=bool(table.get_value("verified", (True, False), True)),
     )
 
 
@@ -130,9 +119,9 @@ def needs_gpu(table: Table) -> bool:
     return "gpu" in table or table.get("backend", "ort") != "ort"
 
 
-def machines(table: Table) -> tuple[str, ...]:
+def read_machines(table: Table) -> tuple[str, ...]:
     """Names of machines, lower case; at least one."""
     value = table.get("machines")
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise table.wrong("machines", "a list is needed of names as `uname -m` gives them")
+        raise table.make_value_error("machines", "a list is needed of names as `uname -m` gives them")
     return tuple(item.lower() for item in value)

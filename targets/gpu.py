@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from specc.contracts.yaml_table import Table
 from specc.errors import InputError
-from specc.targets.tensorrt import LEAST_SM, Builder, version_of
+from specc.targets.tensorrt import LEAST_SM, Builder, parse_version
+from specc.yaml_table import Table
 
 FINISH = ("here", "device")
 
@@ -50,14 +50,14 @@ class Gpu:
     @property
     def builder(self) -> Builder:
         """What its TensorRT can take."""
-        return Builder(version_of(self.system.tensorrt), self.sm, self.is_rtx, self.gaps)
+        return Builder(parse_version(self.system.tensorrt), self.sm, self.is_rtx, self.gaps)
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """All that work."""
-        return tuple(name for name in LEAST_SM if self.builder.lacks(name) is None)
+        """All precisions that work."""
+        return tuple(name for name in LEAST_SM if self.builder.explain_lack(name) is None)
 
-    def on(self, name: str) -> Gpu:
+    def select_system(self, name: str) -> Gpu:
         """The same GPU with the system called `name`. Raises InputError where there is none."""
         found = next((system for system in self.systems if system.name == name), None)
         if found is None:
@@ -71,29 +71,33 @@ class Gpu:
 
 
 def read_gpu(table: Table, is_rtx: bool) -> Gpu:
-    """Check the table `gpu`."""
-    table.only("sm", "integrated", "reserve_mb", "finish", "nearest_sm", "systems", "power_modes", "gaps")
-    sm = table.integer("sm", None, 50, 200)
+    """The table `gpu`, checked. Raises RecipeError."""
+    table.check_keys(
+        "sm", "integrated", "reserve_mb", "finish", "nearest_sm", "systems", "power_modes", "gaps"
+    )
+    sm = table.get_integer("sm", None, 50, 200)
     return Gpu(
         sm=sm,
-        integrated=bool(table.one_of("integrated", (False, True), False)),
-        reserve_mb=table.integer("reserve_mb", 1024, 0, 1 << 20),
-        finish=table.choice("finish", FINISH, "device"),
-        nearest_sm=table.integer("nearest_sm", sm, 50, 200),
+        integrated=bool(table.get_value("integrated", (False, True), False)),
+        reserve_mb=table.get_integer("reserve_mb", 1024, 0, 1 << 20),
+        finish=table.get_choice("finish", FINISH, "device"),
+        nearest_sm=table.get_integer("nearest_sm", sm, 50, 200),
         systems=read_systems(table),
         power_modes=tuple(map(str, table.get("power_modes") or ())),
-        gaps={key: str(text) for key, text in table.table("gaps").values.items()},
+        gaps={key: str(text) for key, text in table.get_table("gaps").values.items()},
         is_rtx=is_rtx,
     )
 
 
 def read_systems(table: Table) -> tuple[System, ...]:
-    """At least one."""
+    """The list `systems`, at least one. Raises RecipeError."""
     rows = table.get("systems")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, Table) for row in rows):
-        raise table.wrong("systems", "a list is needed of mappings with name, tensorrt, cuda and glibc")
+        raise table.make_value_error(
+            "systems", "a list is needed of mappings with name, tensorrt, cuda and glibc"
+        )
     for row in rows:
-        row.only("name", "tensorrt", "cuda", "glibc")
+        row.check_keys("name", "tensorrt", "cuda", "glibc")
     return tuple(
-        System(*(row.text(key, None) for key in ("name", "tensorrt", "cuda", "glibc"))) for row in rows
+        System(*(row.get_text(key, None) for key in ("name", "tensorrt", "cuda", "glibc"))) for row in rows
     )

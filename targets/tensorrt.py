@@ -46,7 +46,7 @@ class Builder:
     gaps: Mapping[str, str] = field(default_factory=dict)
     """Precisions that do not work although version and SM would allow them, and why."""
 
-    def has(self, operator: str) -> bool:
+    def has_operator(self, operator: str) -> bool:
         """Whether the parser takes an operator."""
         if operator in NEVER:
             return False
@@ -62,9 +62,9 @@ class Builder:
     @property
     def takes_opset24(self) -> bool:
         """Whether the `onnx24` dialect can be written with TensorScatter and Attention."""
-        return all(map(self.has, OPERATORS))
+        return all(map(self.has_operator, OPERATORS))
 
-    def lacks(self, precision: str) -> str | None:
+    def explain_lack(self, precision: str) -> str | None:
         """Why a precision does not work here; None where it does."""
         least = LEAST_SM.get(precision)
         if least is None:
@@ -73,21 +73,25 @@ class Builder:
             return f"{precision} needs SM {least} and this is SM {self.sm}"
         return self.gaps.get(precision)
 
-    def nearest(self, precision: str) -> str:
+    def find_nearest(self, precision: str) -> str:
         """The nearest precision that works."""
-        return next((one for one in INSTEAD.get(precision, ()) if self.lacks(one) is None), "fp16")
+        return next((near for near in INSTEAD.get(precision, ()) if self.explain_lack(near) is None), "fp16")
 
-    def refused(self, operators: Iterable[str]) -> list[str]:
+    def list_refused(self, operators: Iterable[str]) -> list[str]:
         """The operators that the parser does not take, each with the version that does."""
-        return [f"{name} ({since(name)})" for name in sorted(set(operators)) if not self.has(name)]
+        return [
+            f"{name} ({describe_support(name)})"
+            for name in sorted(set(operators))
+            if not self.has_operator(name)
+        ]
 
 
-def since(operator: str) -> str:
+def describe_support(operator: str) -> str:
     """Which TensorRT takes an operator."""
     least = OPERATORS.get(operator)
     return "no TensorRT" if least is None else f"TensorRT {'.'.join(map(str, least))}"
 
 
-def version_of(text: str) -> Version:
+def parse_version(text: str) -> Version:
     """'10.3' -> (10, 3)."""
     return tuple(int(part) for part in text.split(".") if part.isdigit())

@@ -77,7 +77,7 @@ def byte_tokenizer() -> str:
 @pytest.fixture
 def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A checkpoint folder `tiny` and an exporter that writes a few bytes; `.exports` counts the exports."""
-    from specc.contracts.plan import ModelSpec
+    from specc.contracts.model_spec import ModelSpec
     from specc.pipeline import checkpoint as remembered
     from specc.pipeline.cache import code_hash
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from specc.contracts.plan import EnginePlan, Scheme
+from specc.contracts.engine_plan import EnginePlan
+from specc.contracts.scheme import Scheme
 from specc.errors import EnvironmentFault
 from specc.exporter.check.memory import release_memory
 from specc.exporter.check.sample_text import encode_sample

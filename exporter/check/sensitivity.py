@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from specc.contracts.plan import EnginePlan
+from specc.contracts.engine_plan import EnginePlan
 from specc.progress import Progress, no_progress
 
 if TYPE_CHECKING:

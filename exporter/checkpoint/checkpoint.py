@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.contracts.plan import ModelSpec
+from specc.contracts.model_spec import ModelSpec
 from specc.errors import InputError
 from specc.exporter.checkpoint.gguf_cache import cache_gguf_reads
 from specc.exporter.checkpoint.gguf_header import GgufHeader, check_complete, read_gguf_header

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specc.contracts.plan import ModelSpec
+from specc.contracts.model_spec import ModelSpec
 from specc.errors import InputError
 from specc.exporter.checkpoint.gguf_header import GgufHeader
 from specc.exporter.checkpoint.source import Source

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from specc.contracts.plan import EnginePlan, Scheme
+from specc.contracts.engine_plan import EnginePlan
+from specc.contracts.scheme import Scheme
 from specc.exporter.check.logits import FLOAT_BOUND, KL_BOUNDS, StageError, mean_divergence, relative_error
 from specc.exporter.draft_heads.modules import FeatureHead, MedusaHead, compute_feature_logits
 from specc.exporter.graph.graph import Graph

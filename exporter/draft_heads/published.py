@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from specc.contracts.plan import ModelSpec
+from specc.contracts.model_spec import ModelSpec
 from specc.errors import InputError
 from specc.exporter.draft_heads.file import PROBE_IDS, save_draft_head
 

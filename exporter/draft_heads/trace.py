@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from specc.contracts.plan import EnginePlan
+from specc.contracts.engine_plan import EnginePlan
 from specc.errors import EnvironmentFault
 from specc.exporter.draft_heads.modules import FeatureHead, FeatureInput, MedusaHead
 from specc.exporter.graph.graph import OPSETS, Graph

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from specc.contracts.plan import Scheme
+from specc.contracts.scheme import Scheme
 from specc.exporter.checkpoint.codes import BLOCK, Codes
 from specc.exporter.checkpoint.gguf_codes import GgufCodes
 from specc.exporter.lower.blocks import Blocks, quantize_blocks, unpack_nibbles

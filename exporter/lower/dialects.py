@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specc.contracts.plan import EnginePlan
+from specc.contracts.engine_plan import EnginePlan
 
 if TYPE_CHECKING:
     from specc.exporter.checkpoint.checkpoint import Checkpoint

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from specc.contracts.plan import Scheme
+from specc.contracts.scheme import Scheme
 from specc.errors import InputError
 from specc.exporter.checkpoint.gguf_codes import GgufCodes
 from specc.exporter.graph.graph import MICROSOFT, Graph, drop_unused_weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from specc.contracts.plan import Scheme
+from specc.contracts.scheme import Scheme
 from specc.exporter.graph.graph import (
     MICROSOFT,
     Graph,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specc.contracts.plan import Scheme
+from specc.contracts.scheme import Scheme
 from specc.errors import InputError
 
 

@@ -36,7 +36,7 @@ def foreign(model: onnx.ModelProto) -> list[str]:
 
 def operators(model: onnx.ModelProto, builder: Builder) -> list[str]:
     """Standard operators that came later, or never."""
-    return builder.refused({node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")})
+    return builder.list_refused({node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")})
 
 
 def opset(model: onnx.ModelProto, builder: Builder) -> list[str]:

@@ -1,7 +1,6 @@
 """Folders that appear whole or not at all: written under a hidden name beside their place, then renamed.
 
-A lock on the hidden folder tells a running build from a dead one, so that what a killed build left is swept away by the
-next one.
+A lock on the hidden folder tells a running build from a dead one: the next build removes what a killed build left.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from specc.errors import EnvironmentFault
 
 SUFFIX = ".specc-tmp"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def scratch_folder(place: Path) -> Iterator[Path]:
-    """An empty, locked folder beside `place`; whatever it still holds at the end is removed."""
+    """An empty, locked folder beside `place`; what it still holds at the end is removed."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    sweep(place.parent)
-    folder, lock = locked_folder(place)
+    remove_abandoned(place.parent)
+    folder, lock = make_locked_folder(place)
     try:
         yield folder
     finally:
@@ -36,10 +35,10 @@ def scratch_folder(place: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def locked_folder(place: Path) -> tuple[Path, int]:
-    """Make the folder and lock it; once more if another build's sweep came between.
+def make_locked_folder(place: Path) -> tuple[Path, int]:
+    """Make a hidden folder and lock it; once more if another build removed it before it was locked.
 
-    A file system without locks gives an unlocked folder, which no sweep removes either.
+    On a file system without locks the folder is not locked, and no build removes it either.
     """
     while True:
         folder = place.with_name(f".{place.name}.{uuid.uuid4().hex}{SUFFIX}")
@@ -66,7 +65,7 @@ def try_lock(folder: Path) -> int | None:
     return lock
 
 
-def sweep(parent: Path) -> None:
+def remove_abandoned(parent: Path) -> None:
     """Remove the hidden folders of builds that are no longer running."""
     for folder in parent.glob(f".*{SUFFIX}"):
         lock = try_lock(folder)
@@ -75,38 +74,39 @@ def sweep(parent: Path) -> None:
             os.close(lock)
 
 
-def put(folder: Path, place: Path) -> None:
-    """Give `folder` its place in one step; what stood there takes the hidden name and goes with it."""
+def rename_into_place(folder: Path, place: Path) -> None:
+    """Rename `folder` to `place` in one step; a folder that is there takes the hidden name and is removed with it."""
     if place.is_dir():
-        exchange(folder, place)
+        swap_folders(folder, place)
     else:
         os.rename(folder, place)
 
 
-def exchange(one: Path, other: Path) -> None:
-    """Swap two folders atomically; on systems without such a call, by two renames."""
+def swap_folders(first: Path, second: Path) -> None:
+    """Swap two folders atomically; on systems without such a call, by two renames. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "renameat2"):
-        if libc.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+        paths = AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second)
+        if libc.renameat2(*paths, RENAME_EXCHANGE) == 0:
             return
         if ctypes.get_errno() not in (errno.ENOSYS, errno.EINVAL):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
-    aside = one.with_name(f".{other.name}.{uuid.uuid4().hex}{SUFFIX}")
-    os.rename(other, aside)
-    os.rename(one, other)
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(second))
+    aside = first.with_name(f".{second.name}.{uuid.uuid4().hex}{SUFFIX}")
+    os.rename(second, aside)
+    os.rename(first, second)
     shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager
-def told(doing: str) -> Iterator[None]:
-    """Turn an error of the file system into one sentence that says what was being done."""
+def io_errors(action: str) -> Iterator[None]:
+    """Turn an OSError into an EnvironmentFault: one sentence that says which `action` failed, and why."""
     try:
         yield
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         advice = (
             "free some space or choose another folder"
-            if error.errno in FULL
+            if error.errno in DISK_FULL
             else "check the path and its rights"
         )
-        raise EnvironmentFault(f"{doing} failed: {error.strerror or error}{where}; {advice}") from error
+        raise EnvironmentFault(f"{action} failed: {error.strerror or error}{where}; {advice}") from error

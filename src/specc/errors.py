@@ -1,12 +1,16 @@
-"""What can go wrong, by whose move it is: each error is one sentence: what was found, where, what to do."""
+"""The exceptions of specc, by who can act on them.
+
+Each message is one sentence: what was found, where, and what to do.
+"""
 
 from __future__ import annotations
 
 
 class SpeccError(Exception):
-    """Base of all errors that the command line prints without a traceback; `exit_code` is the process's."""
+    """Base of all errors that the command line prints without a traceback."""
 
     exit_code = 2
+    """Exit code of the process."""
 
 
 class InputError(SpeccError):
@@ -22,7 +26,7 @@ class RecipeError(InputError):
 
 
 class JudgeError(SpeccError):
-    """A judge (gate, diff, quality) said no."""
+    """A check of the gate, of a diff or of the build's quality has failed."""
 
     exit_code = 1
 
@@ -34,10 +38,15 @@ class EnvironmentFault(SpeccError):
 
 
 class RuntimeFault(SpeccError):
-    """An error of libspecc; `code` is one of the SPECC_E_ numbers of specc.h."""
+    """An error that libspecc returned; `code` is one of the SPECC_E_ numbers of specc.h."""
 
     exit_code = 3
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
+
+
+def describe_read_error(error: OSError | UnicodeDecodeError) -> str:
+    """Why a text file could not be read, in a few words."""
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"

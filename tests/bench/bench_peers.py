@@ -159,11 +159,11 @@ def call_ms(worker: Worker, rows: int, past: int) -> float:
 def prompts(bundle: Path) -> dict[str, list[int]]:
     """The held-out prompts as ids, one class after the other in turn, by the bundle's chat template."""
     from specc.calib.prompts import load
-    from specc.contracts.bundle import read
+    from specc.contracts.bundle.manifest import read_bundle
     from specc.generate.run import Ask, prompt_ids
 
     by_class = load("held-out")
-    opened = read(bundle)
+    opened = read_bundle(bundle)
     return {
         f"{name} {i}": prompt_ids(opened, Ask(texts[i]))
         for i in range(len(next(iter(by_class.values()))))

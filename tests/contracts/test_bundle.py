@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,9 +16,14 @@ from typing import Any
 import pytest
 
 from specc import atomic, targets
-from specc.contracts import bundle as bundles
-from specc.contracts.bundle import File, TokenizerPart, file_of, manifest_of, pack, read, verify
-from specc.contracts.plan import ModelSpec, make_plan
+from specc.contracts.bundle import manifest as manifests
+from specc.contracts.bundle import tables, writer
+from specc.contracts.bundle.contents import TokenizerPart, make_manifest
+from specc.contracts.bundle.manifest import read_bundle, verify_bundle
+from specc.contracts.bundle.writer import write_bundle
+from specc.contracts.files import File, describe_file
+from specc.contracts.model_spec import ModelSpec
+from specc.contracts.plan import make_plan
 from specc.contracts.recipe import load_recipe
 from specc.errors import EnvironmentFault, InputError
 
@@ -35,10 +41,10 @@ def parts(tmp_path: Path, write_recipe: Callable[..., Path]) -> Parts:
     made.mkdir()
     for name in ("target.onnx", "target.onnx.data", "tokenizer.json", "id_bytes.bin", "calibration.bin"):
         (made / name).write_bytes(name.encode() * 50)
-    files = [file_of(made, path.name) for path in made.iterdir()]
+    files = [describe_file(made, path.name) for path in made.iterdir()]
     tokenizer = TokenizerPart(258, "i" * 64, False, (1, 7), 0, False)
     engines = {"target": ["target.onnx", "target.onnx.data"]}
-    manifest = manifest_of(plan, files, engines, tokenizer, [], {}, {"recipe": "zeros " + "0" * 64})
+    manifest = make_manifest(plan, files, engines, tokenizer, [], {}, {"recipe": "zeros " + "0" * 64})
     return manifest, {file.path: (made / file.path, file) for file in files}
 
 
@@ -48,7 +54,7 @@ def leftovers(folder: Path) -> list[str]:
 
 def test_digest_rule_and_key_order(tmp_path: Path, parts: Parts) -> None:
     """SHA-256 over the file with 64 zeros for the digest; first digest, then format, then the rest sorted."""
-    made, written = pack(tmp_path / "b", *parts)
+    made, written = write_bundle(tmp_path / "b", *parts)
     text = (tmp_path / "b" / "manifest.json").read_bytes()
     keys = list(json.loads(text))
     assert written and keys[:2] == ["digest", "format"] and keys[2:] == sorted(keys[2:])
@@ -57,7 +63,7 @@ def test_digest_rule_and_key_order(tmp_path: Path, parts: Parts) -> None:
 
 
 def test_manifest_says_what_the_runtime_needs(tmp_path: Path, parts: Parts) -> None:
-    manifest = pack(tmp_path / "b", *parts)[0].manifest
+    manifest = write_bundle(tmp_path / "b", *parts)[0].manifest
     engine = manifest["engines"]["target"]
     assert engine["vocab"] == 264 and manifest["tokenizer"]["ids"] == 258
     assert manifest["tokenizer"]["eos"] == [1, 7], "R25: every end id is stored"
@@ -75,37 +81,37 @@ def test_files_are_copied_never_linked(tmp_path: Path, parts: Parts) -> None:
     source, file = sources["target.onnx.data"]
     moved = source.rename(tmp_path / "elsewhere")
     source.symlink_to(moved)
-    made, _ = pack(tmp_path / "b", manifest, sources)
+    made, _ = write_bundle(tmp_path / "b", manifest, sources)
     data = made.folder / "target.onnx.data"
-    assert not data.is_symlink() and data.stat().st_nlink == 1 and verify(made) is made
+    assert not data.is_symlink() and data.stat().st_nlink == 1 and verify_bundle(made) is made
     data.unlink()
     data.symlink_to(moved)
     with pytest.raises(InputError, match="target.onnx.data is missing or a link"):
-        verify(read(made.folder))
+        verify_bundle(read_bundle(made.folder))
 
 
 def test_one_changed_byte_is_found(tmp_path: Path, parts: Parts) -> None:
-    made, _ = pack(tmp_path / "b", *parts)
+    made, _ = write_bundle(tmp_path / "b", *parts)
     for file in made.files:
         path = made.folder / file.path
         data = path.read_bytes()
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
         with pytest.raises(InputError, match=f"{file.path} has been changed: its SHA-256"):
-            verify(read(made.folder))
-        verify(read(made.folder), trust=True)
+            verify_bundle(read_bundle(made.folder))
+        verify_bundle(read_bundle(made.folder), trust=True)
         path.write_bytes(data[:-1])
         with pytest.raises(InputError, match="bytes, the manifest says"):
-            verify(read(made.folder), trust=True)
+            verify_bundle(read_bundle(made.folder), trust=True)
         path.write_bytes(data)
-    verify(read(made.folder))
+    verify_bundle(read_bundle(made.folder))
 
 
 def test_a_changed_manifest_is_found(tmp_path: Path, parts: Parts) -> None:
-    made, _ = pack(tmp_path / "b", *parts)
+    made, _ = write_bundle(tmp_path / "b", *parts)
     path = made.folder / "manifest.json"
     path.write_text(path.read_text().replace('"k": 4', '"k": 5'))
     with pytest.raises(InputError, match="has been changed: its digest does not match"):
-        read(made.folder)
+        read_bundle(made.folder)
 
 
 @pytest.mark.parametrize(
@@ -124,51 +130,51 @@ def test_a_changed_manifest_is_found(tmp_path: Path, parts: Parts) -> None:
 def test_manifests_that_cannot_be_read(tmp_path: Path, text: str, found: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=found):
-        read(tmp_path)
+        read_bundle(tmp_path)
 
 
 def test_no_bundle_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no bundle: it has no manifest.json"):
-        read(tmp_path / "nothing")
+        read_bundle(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "a/../../b", ""])
 def test_paths_that_lead_out_are_refused(tmp_path: Path, parts: Parts, path: str) -> None:
     manifest, sources = parts
-    made, _ = pack(tmp_path / "b", manifest, sources)
+    made, _ = write_bundle(tmp_path / "b", manifest, sources)
     evil = dict(manifest, files=[{"path": path, "bytes": 0, "sha256": ""}])
-    (made.folder / "manifest.json").write_text(bundles.manifest_text(evil)[0])
+    (made.folder / "manifest.json").write_text(manifests.format_manifest(evil)[0])
     with pytest.raises(InputError, match="leads out of the bundle"):
-        verify(read(made.folder))
+        verify_bundle(read_bundle(made.folder))
 
 
 def forged(folder: Path, manifest: dict[str, Any]) -> Path:
     """A bundle whose manifest is whole by its digest."""
-    (folder / "manifest.json").write_text(bundles.manifest_text(manifest)[0])
+    (folder / "manifest.json").write_text(manifests.format_manifest(manifest)[0])
     return folder
 
 
-@pytest.mark.parametrize("name", bundles.PARTS)
+@pytest.mark.parametrize("name", manifests.PARTS)
 @pytest.mark.parametrize("missing", [True, False])
 def test_parts_that_are_missing_or_mistyped(tmp_path: Path, parts: Parts, name: str, missing: bool) -> None:
     """A right digest makes no right manifest."""
-    made, _ = pack(tmp_path / "b", *parts)
+    made, _ = write_bundle(tmp_path / "b", *parts)
     *above, last = name.split(".")
     owner = made.manifest
     for key in above:
         owner = owner[key]
-    owner[last] = [] if dict in bundles.PARTS[name] else {}
+    owner[last] = [] if dict in manifests.PARTS[name] else {}
     if missing:
         del owner[last]
     with pytest.raises(InputError, match=f"manifest.json has .*{name}'; build the bundle again"):
-        read(forged(made.folder, made.manifest))
+        read_bundle(forged(made.folder, made.manifest))
 
 
 @pytest.mark.parametrize("files", [[3], [{}], [{"path": "a", "bytes": "1", "sha256": ""}]])
 def test_files_that_are_no_list_of_files(tmp_path: Path, parts: Parts, files: Any) -> None:
-    made, _ = pack(tmp_path / "b", *parts)
+    made, _ = write_bundle(tmp_path / "b", *parts)
     with pytest.raises(InputError, match="manifest.json has"):
-        read(forged(made.folder, dict(made.manifest, files=files)))
+        read_bundle(forged(made.folder, dict(made.manifest, files=files)))
 
 
 @pytest.mark.parametrize("key", ["file", "bytes", "chat_template"])
@@ -179,51 +185,51 @@ def test_files_that_are_no_list_of_files(tmp_path: Path, parts: Parts, files: An
 def test_names_of_the_tokenizer_are_files_of_the_bundle(
     tmp_path: Path, parts: Parts, key: str, path: str, found: str
 ) -> None:
-    made, _ = pack(tmp_path / "b", *parts)
+    made, _ = write_bundle(tmp_path / "b", *parts)
     made.manifest["tokenizer"][key] = path
     with pytest.raises(InputError, match=found):
-        read(forged(made.folder, made.manifest))
+        read_bundle(forged(made.folder, made.manifest))
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path) -> str:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    made, _ = pack(tmp_path / "b", *parts)
-    monkeypatch.setattr(bundles, "sha256_of", denied)
+    made, _ = write_bundle(tmp_path / "b", *parts)
+    monkeypatch.setattr(manifests, "hash_file", denied)
     with pytest.raises(InputError, match="cannot be read: Permission denied"):
-        verify(made)
+        verify_bundle(made)
 
 
 def test_a_linked_place_stays_a_link(tmp_path: Path, parts: Parts) -> None:
     """The folder behind it is replaced, and nothing stays behind."""
     manifest, sources = parts
-    pack(tmp_path / "there" / "b", manifest, sources)
+    write_bundle(tmp_path / "there" / "b", manifest, sources)
     (tmp_path / "link").symlink_to(tmp_path / "there" / "b")
-    made, written = pack(tmp_path / "link", dict(manifest, name="other"), sources)
+    made, written = write_bundle(tmp_path / "link", dict(manifest, name="other"), sources)
     assert written and made.folder == tmp_path / "link" and made.folder.is_symlink()
-    assert read(tmp_path / "there" / "b").manifest["name"] == "other"
+    assert read_bundle(tmp_path / "there" / "b").manifest["name"] == "other"
     assert leftovers(tmp_path) == leftovers(tmp_path / "there") == []
 
 
 def test_the_same_bundle_is_left_alone_with_its_certificates(tmp_path: Path, parts: Parts) -> None:
-    made, _ = pack(tmp_path / "b", *parts)
+    made, _ = write_bundle(tmp_path / "b", *parts)
     (made.folder / "certificates" / "cpu-2.json").write_text("{}")
-    again, written = pack(tmp_path / "b", *parts)
+    again, written = write_bundle(tmp_path / "b", *parts)
     assert not written and again.digest == made.digest
     (made.folder / "target.onnx").write_bytes(b"damaged")
-    mended, written = pack(tmp_path / "b", *parts)
+    mended, written = write_bundle(tmp_path / "b", *parts)
     assert written and (mended.folder / "certificates" / "cpu-2.json").exists()
-    verify(mended)
+    verify_bundle(mended)
 
 
 def test_another_bundle_takes_the_place_without_old_certificates(tmp_path: Path, parts: Parts) -> None:
     manifest, sources = parts
-    made, _ = pack(tmp_path / "b", manifest, sources)
+    made, _ = write_bundle(tmp_path / "b", manifest, sources)
     (made.folder / "certificates" / "cpu-2.json").write_text("{}")
     (made.folder / "old").write_text("")
-    pack(tmp_path / "b", dict(manifest, name="other"), sources)
-    assert read(tmp_path / "b").manifest["name"] == "other"
+    write_bundle(tmp_path / "b", dict(manifest, name="other"), sources)
+    assert read_bundle(tmp_path / "b").manifest["name"] == "other"
     assert not list((tmp_path / "b" / "certificates").iterdir()) and not (tmp_path / "b" / "old").exists()
     assert leftovers(tmp_path) == []
 
@@ -231,16 +237,16 @@ def test_another_bundle_takes_the_place_without_old_certificates(tmp_path: Path,
 def test_replacing_is_one_step(tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that dies just before the swap leaves the old bundle whole."""
     manifest, sources = parts
-    old, _ = pack(tmp_path / "b", manifest, sources)
+    old, _ = write_bundle(tmp_path / "b", manifest, sources)
 
     def die(*_: Path) -> None:
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(atomic, "exchange", die)
+        patch.setattr(atomic, "swap_folders", die)
         with pytest.raises(RuntimeError):
-            pack(tmp_path / "b", dict(manifest, name="other"), sources)
-    assert verify(read(tmp_path / "b")).digest == old.digest and leftovers(tmp_path) == []
+            write_bundle(tmp_path / "b", dict(manifest, name="other"), sources)
+    assert verify_bundle(read_bundle(tmp_path / "b")).digest == old.digest and leftovers(tmp_path) == []
 
 
 def test_systems_without_a_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +257,7 @@ def test_systems_without_a_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_text(name)
-    atomic.exchange(tmp_path / "one", tmp_path / "other")
+    atomic.swap_folders(tmp_path / "one", tmp_path / "other")
     assert (tmp_path / "other" / "f").read_text() == "one" and leftovers(tmp_path) == []
 
 
@@ -259,10 +265,10 @@ def test_a_folder_that_is_no_bundle_is_never_replaced(tmp_path: Path, parts: Par
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter").write_text("dear")
     with pytest.raises(InputError, match="exists and is no bundle; choose another folder"):
-        pack(tmp_path / "home", *parts)
+        write_bundle(tmp_path / "home", *parts)
     assert (tmp_path / "home" / "letter").read_text() == "dear"
     (tmp_path / "empty").mkdir()
-    pack(tmp_path / "empty", *parts)
+    write_bundle(tmp_path / "empty", *parts)
 
 
 def test_disk_full_is_one_sentence_and_leaves_nothing(
@@ -271,9 +277,9 @@ def test_disk_full_is_one_sentence_and_leaves_nothing(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "target.onnx.data")
 
-    monkeypatch.setattr(bundles, "copy", full)
+    monkeypatch.setattr(writer, "copy_file", full)
     with pytest.raises(EnvironmentFault) as caught:
-        pack(tmp_path / "b", *parts)
+        write_bundle(tmp_path / "b", *parts)
     message = str(caught.value)
     assert "No space left on device (target.onnx.data); free some space" in message and "\n" not in message
     assert not (tmp_path / "b").exists() and leftovers(tmp_path) == []
@@ -296,35 +302,36 @@ def test_kill_leaves_no_bundle_and_the_next_build_sweeps_up(tmp_path: Path, part
     )
     assert child.stdout is not None
     hidden = Path(child.stdout.readline().strip())
-    atomic.sweep(tmp_path)
+    atomic.remove_abandoned(tmp_path)
     assert hidden.exists(), "a running build's folder is not swept away"
     child.kill()
     child.wait()
     child.stdout.close()
     assert hidden.exists() and not (tmp_path / "b").exists()
-    made, _ = pack(tmp_path / "b", *parts)
-    assert not hidden.exists() and leftovers(tmp_path) == [] and verify(made)
+    made, _ = write_bundle(tmp_path / "b", *parts)
+    assert not hidden.exists() and leftovers(tmp_path) == [] and verify_bundle(made)
 
 
 def test_a_damaged_cache_is_named(tmp_path: Path, parts: Parts) -> None:
     manifest, sources = parts
     sources["target.onnx"][0].write_bytes(b"x" * 550)
     with pytest.raises(EnvironmentFault, match="has changed since it was built; delete"):
-        pack(tmp_path / "b", manifest, sources)
+        write_bundle(tmp_path / "b", manifest, sources)
     assert not (tmp_path / "b").exists() and leftovers(tmp_path) == []
 
 
 def test_tables_there_and_back() -> None:
     texts = [b"", "é".encode(), b"\xf0\x9f", b" a"]
-    assert bundles.read_id_bytes(bundles.id_bytes_table(texts)) == texts
+    table = tables.encode_id_bytes(texts)
+    offsets = struct.unpack_from("<5I", table, 12)
+    assert table[:12] == b"SPCB" + struct.pack("<II", 1, 4)
+    assert [table[32 + a : 32 + b] for a, b in zip(offsets, offsets[1:], strict=False)] == texts
     assert (
-        bundles.id_bytes_table([b"ab"])
+        tables.encode_id_bytes([b"ab"])
         == b"SPCB" + bytes([1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]) + b"ab"
     )
-    assert bundles.read_calibration(bundles.calibration_table([3, 49151])) == [3, 49151]
-    assert bundles.calibration_table([258]) == b"SPCT" + bytes([1, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0])
+    assert tables.decode_calibration(tables.encode_calibration([3, 49151])) == [3, 49151]
+    assert tables.encode_calibration([258]) == b"SPCT" + bytes([1, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0])
     for broken in (b"", b"SPCX" * 5, b"SPCT\1\0\0\0\2\0\0\0\0"):
         with pytest.raises(InputError):
-            bundles.read_calibration(broken)
-        with pytest.raises(InputError):
-            bundles.read_id_bytes(broken)
+            tables.decode_calibration(broken)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from specc import targets
-from specc.contracts.fit import verdict
-from specc.contracts.plan import ModelSpec, make_plan
+from specc.contracts.fit import describe_fit
+from specc.contracts.model_spec import ModelSpec
+from specc.contracts.plan import make_plan
 from specc.contracts.recipe import load_recipe
 from specc.errors import RecipeError
 
@@ -103,14 +104,15 @@ def test_types_follow_target_and_scheme(write_recipe: Write) -> None:
 @pytest.mark.parametrize("hardware", ["h100", "h200", "rtx-ada", "rtx-blackwell"])
 def test_float8_halves_it_again_where_the_sm_has_it(hardware: str, write_recipe: Write) -> None:
     """The engine gives its rows, since no TensorRT writes float8 in place; the dialect ort is left out."""
-    from specc.contracts.preflight import further_dialects
+    from specc.contracts.precision import find_further_dialects
 
     path = write_recipe(context=8192, scheme="fp16", cache="fp8")
     made = make_plan(load_recipe(path), targets.load(hardware), SEVEN_B)
     assert 2 * made.memory.target_cache == planned(write_recipe, hardware).memory.target_cache
     assert (made.target.cache, made.target.dtype, made.target.opset24) == ("fp8", "fp16", False)
     assert (
-        further_dialects(load_recipe(write_recipe(scheme="fp16", cache="fp8")), targets.load(hardware)) == ()
+        find_further_dialects(load_recipe(write_recipe(scheme="fp16", cache="fp8")), targets.load(hardware))
+        == ()
     )
 
 
@@ -126,18 +128,21 @@ def test_what_would_fit_instead(write_recipe: Write) -> None:
     """8 B weights are too much for 8 GB but for 4 bits and a short context; a long one is cured by a shorter one."""
     tight = planned(write_recipe, "jetson-orin-nano-8gb")
     assert (
-        not tight.fits and verdict(tight, None) == "does not fit 6084 MB, would fit with context 1024 and w4"
+        not tight.fits
+        and describe_fit(tight, None) == "does not fit 6084 MB, would fit with context 1024 and w4"
     )
     small = replace(SEVEN_B, layers=16, hidden=2048, heads=32, head_dim=64, intermediate=8192, tied=True)
     long = planned(write_recipe, "jetson-orin-nano-8gb", small, context=131072)
-    assert verdict(long, None).startswith("does not fit 6084 MB, would fit with context ")
-    assert verdict(planned(write_recipe, "h200"), None) == "fits 142747 MB"
+    assert describe_fit(long, None).startswith("does not fit 6084 MB, would fit with context ")
+    assert describe_fit(planned(write_recipe, "h200"), None) == "fits 142747 MB"
 
 
 def test_when_nothing_fits(write_recipe: Write) -> None:
     """No false hope."""
     huge = replace(SEVEN_B, layers=126, hidden=16384, intermediate=53248, heads=128)
-    assert "neither a shorter context nor w4 helps" in verdict(planned(write_recipe, "rtx-ada", huge), None)
+    assert "neither a shorter context nor w4 helps" in describe_fit(
+        planned(write_recipe, "rtx-ada", huge), None
+    )
 
 
 def test_speed_is_bounded_by_bandwidth(write_recipe: Write) -> None:

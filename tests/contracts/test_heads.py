@@ -8,7 +8,8 @@ import pytest
 import torch
 from support import tiny
 
-from specc.contracts.plan import EnginePlan, Scheme
+from specc.contracts.engine_plan import EnginePlan
+from specc.contracts.scheme import Scheme
 from specc.errors import InputError
 from specc.exporter.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from specc.exporter.draft_heads.build import build_draft_head

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from specc import targets
-from specc.contracts.plan import ModelSpec, as_dict, cache_bytes, make_plan, matrix_bytes, read_bytes
+from specc.contracts.costs import count_cache_bytes, count_matrix_bytes, count_read_bytes
+from specc.contracts.model_spec import ModelSpec
+from specc.contracts.plan import as_dict, make_plan
 from specc.contracts.recipe import load_recipe
 from specc.errors import InputError, RecipeError
 
@@ -108,16 +110,16 @@ def test_draft_model_needs_its_spec_and_its_context(write_recipe: Write) -> None
 
 
 def test_bytes_of_a_matrix() -> None:
-    assert matrix_bytes(3, 64, "fp32", 32) == 3 * 64 * 4
-    assert matrix_bytes(3, 64, "w8", 32) == 3 * 64 + 3 * 2 * 4
-    assert matrix_bytes(3, 64, "w4", 32) == 3 * 32 + 3 * 2 * 4 + 3
-    assert matrix_bytes(3, 70, "w8", 32) == 3 * 70 + 3 * 3 * 4
+    assert count_matrix_bytes(3, 64, "fp32", 32) == 3 * 64 * 4
+    assert count_matrix_bytes(3, 64, "w8", 32) == 3 * 64 + 3 * 2 * 4
+    assert count_matrix_bytes(3, 64, "w4", 32) == 3 * 32 + 3 * 2 * 4 + 3
+    assert count_matrix_bytes(3, 70, "w8", 32) == 3 * 70 + 3 * 3 * 4
 
 
 def test_memory_counts_what_is_bound(write_recipe: Write) -> None:
     plan = make_plan(load_recipe(write_recipe(context=1024, scheme="w4")), X86, SPEC)
-    assert cache_bytes(plan.target) == 30 * 2 * 3 * 1088 * 64 * 4 == plan.memory.target_cache
-    assert 90e6 < read_bytes(plan.target) < 120e6 and plan.memory.total > plan.memory.weights
+    assert count_cache_bytes(plan.target) == 30 * 2 * 3 * 1088 * 64 * 4 == plan.memory.target_cache
+    assert 90e6 < count_read_bytes(plan.target) < 120e6 and plan.memory.total > plan.memory.weights
     assert as_dict(plan)["fits"] is True
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from specc.contracts.recipe import GateLimits, Sampling, Scheme, load_recipe
+from specc.contracts.recipe import GateLimits, Sampling, load_recipe
+from specc.contracts.scheme import Scheme
 from specc.errors import InputError, RecipeError
 
 Write = Callable[..., Path]

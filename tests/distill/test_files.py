@@ -5,7 +5,7 @@ from pathlib import Path
 
 from specc import recipes
 from specc.calib import ngram_table, prompts
-from specc.contracts.bundle import sha256_of
+from specc.contracts.files import hash_file
 
 FOLDER = Path(recipes.__file__).parent / "smollm2-135m-draft"
 MOST = 20_000_000
@@ -15,7 +15,7 @@ def test_files_are_those_of_the_provenance() -> None:
     provenance = json.loads((FOLDER / "provenance.json").read_text(encoding="utf-8"))
     known = {file["path"]: (file["bytes"], file["sha256"]) for file in provenance["files"]}
     found = {path.name: path for path in FOLDER.iterdir() if path.suffix in (".bin", ".safetensors")}
-    assert known == {name: (path.stat().st_size, sha256_of(path)) for name, path in found.items()}
+    assert known == {name: (path.stat().st_size, hash_file(path)) for name, path in found.items()}
     assert sum(size for size, _ in known.values()) <= MOST
     card = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert provenance["data"]["sha256"] in card and provenance["target"]["weights_sha256"] in card

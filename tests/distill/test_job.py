@@ -9,7 +9,7 @@ import pytest
 from support import tiny
 
 from specc.calib import answers, prompts
-from specc.contracts.bundle import sha256_of
+from specc.contracts.files import hash_file
 from specc.distill.data import own_prompts
 from specc.distill.job import Asked, distill
 from specc.errors import InputError
@@ -42,7 +42,7 @@ def test_recipe_to_files_twice_the_same_bytes(kind: str, recipe: Path) -> None:
     second = distill(asked(recipe, "two", kind))
     names = ["README.md", "draft_table.bin", "head.safetensors", "provenance.json"]
     assert sorted(path.name for path in first.folder.iterdir()) == names
-    assert [sha256_of(first.folder / n) for n in names] == [sha256_of(second.folder / n) for n in names]
+    assert [hash_file(first.folder / n) for n in names] == [hash_file(second.folder / n) for n in names]
     assert {"answers", "training"} <= set(heard)
     head, provenance = load_draft_head(first.folder / "head.safetensors"), first.provenance
     assert head.kind == kind and head.metadata["weights_sha256"] == provenance["target"]["weights_sha256"]

@@ -16,8 +16,8 @@ from support import tiny
 
 from specc.calib import answers, prompts
 from specc.calib.answers import Sample
-from specc.contracts.bundle import sha256_of
-from specc.contracts.heads import read_head
+from specc.contracts.draft_head import read_draft_head
+from specc.contracts.files import hash_file
 from specc.contracts.recipe import load_recipe
 from specc.distill.job import Asked, distill
 from specc.distill.models import exit_model, small_model
@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def written(folder: Path) -> dict[str, str]:
     """Path -> hash of every file below."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): sha256_of(path) for path in files}
+    return {str(path.relative_to(folder)): hash_file(path) for path in files}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_refused(place: Path) -> None:
     norm = "early-exit-one/exit.safetensors"
     with pytest.raises(InputError, match="trained behind 2 layers, draft.layers is 3; write layers: 2"):
         plan_recipe(load_recipe(recipe(place, {"kind": "early-exit", "layers": 3, "norm": norm})), None)
-    assert read_head(place / norm).numbers == {"layers": 2}
+    assert read_draft_head(place / norm).numbers == {"layers": 2}
     path = recipe(place, {"kind": "early-exit", "layers": 2, "norm": norm})
     tiny.tiny_folder(place / "other", seed=5, num_hidden_layers=4)
     path.write_text(path.read_text().replace('"checkpoint": "target"', '"checkpoint": "other"'))

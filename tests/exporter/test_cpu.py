@@ -15,7 +15,7 @@ from support import tiny
 
 torch = pytest.importorskip("torch")
 
-from specc.contracts.plan import Scheme  # noqa: E402
+from specc.contracts.scheme import Scheme  # noqa: E402
 from specc.exporter.check.logits import StageError, check_stage, compute_reference, mean_divergence  # noqa: E402
 from specc.exporter.check.nodes import check_nodes  # noqa: E402
 from specc.exporter.check.single_node import run_node  # noqa: E402

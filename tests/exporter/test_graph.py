@@ -13,7 +13,8 @@ from support import tiny
 
 torch = pytest.importorskip("torch")
 
-from specc.contracts.plan import EnginePlan, Scheme  # noqa: E402
+from specc.contracts.engine_plan import EnginePlan  # noqa: E402
+from specc.contracts.scheme import Scheme  # noqa: E402
 from specc.errors import InputError  # noqa: E402
 from specc.exporter.check.logits import (  # noqa: E402
     FLOAT_BOUND,

@@ -57,7 +57,7 @@ def target(folder: Path, plan: Any, hidden: int = HIDDEN) -> Ort:
 @pytest.mark.parametrize("dialect", ["ort", "specc-cpu"])
 def test_hidden_of_all_rows(folder: Path, tmp_path: Path, dialect: str) -> None:
     """Prefill's rows and decoded rows, in both dialects; the logits stay what they are without the output."""
-    from specc.contracts.plan import Scheme
+    from specc.contracts.scheme import Scheme
     from specc.exporter.graph.files import write_graph
     from specc.exporter.lower.cpu import lower_cpu
 

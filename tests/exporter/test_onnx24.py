@@ -12,7 +12,7 @@ from support import tiny
 
 pytest.importorskip("torch")
 
-from specc.contracts.plan import Scheme  # noqa: E402
+from specc.contracts.scheme import Scheme  # noqa: E402
 from specc.errors import InputError  # noqa: E402
 from specc.exporter.check.float_twin import make_float_twin  # noqa: E402
 from specc.exporter.check.logits import FLOAT_BOUND, mean_divergence, relative_error  # noqa: E402

@@ -13,7 +13,7 @@ pytest.importorskip("gguf")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from specc.contracts.plan import Scheme  # noqa: E402
+from specc.contracts.scheme import Scheme  # noqa: E402
 from specc.errors import InputError  # noqa: E402
 from specc.exporter.checkpoint.codes import KINDS, Codes, dequantize_codes, join_outputs
 from specc.exporter.checkpoint.gguf_codes import GgufCodes  # noqa: E402

@@ -14,9 +14,10 @@ from safetensors.torch import save_file
 from support import tiny
 from torch.nn.functional import linear, silu
 
-from specc.contracts.heads import read_head
-from specc.contracts.plan import EnginePlan, Scheme
+from specc.contracts.draft_head import read_draft_head
+from specc.contracts.engine_plan import EnginePlan
 from specc.contracts.recipe import load_recipe
+from specc.contracts.scheme import Scheme
 from specc.errors import InputError
 from specc.exporter.checkpoint.checkpoint import open_checkpoint
 from specc.exporter.draft_heads.build import build_draft_head
@@ -217,7 +218,7 @@ def test_offsets_are_added_to_columns(place: Path) -> None:
     write(place / "mapped", tensors, "model.safetensors", EAGLE)
     head = plan_recipe(load_recipe(recipe(place, "feature", "mapped")), None).plan.head
     assert head is not None and head.ids == tuple(ids.tolist())
-    assert read_head(Path(head.file)).columns == 50
+    assert read_draft_head(Path(head.file)).columns == 50
 
 
 def mapped(ids: torch.Tensor) -> Tensors:

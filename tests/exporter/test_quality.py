@@ -12,7 +12,7 @@ from support import tiny
 
 torch = pytest.importorskip("torch")
 
-from specc.contracts.plan import Scheme  # noqa: E402
+from specc.contracts.scheme import Scheme  # noqa: E402
 from specc.exporter.check import quality  # noqa: E402
 from specc.exporter.check.held_out_text import COUNT, encode_held_out  # noqa: E402
 from specc.exporter.check.logits import compute_logits  # noqa: E402

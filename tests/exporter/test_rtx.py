@@ -13,7 +13,7 @@ from support import tiny
 pytest.importorskip("torch")
 
 from specc.calib.scales import calibrate  # noqa: E402
-from specc.contracts.plan import Scheme  # noqa: E402
+from specc.contracts.scheme import Scheme  # noqa: E402
 from specc.exporter.check.logits import mean_divergence  # noqa: E402
 from specc.exporter.checkpoint.checkpoint import open_checkpoint  # noqa: E402
 from specc.exporter.graph.files import write_graph  # noqa: E402

@@ -83,7 +83,7 @@ def outlier(folder: Path, layer: int) -> Path:
 def measured(folder: Path, layers: str, head: str, dialect: str = "ort") -> dict[str, float]:
     from support import tiny
 
-    from specc.contracts.plan import Scheme
+    from specc.contracts.scheme import Scheme
     from specc.exporter.checkpoint.checkpoint import open_checkpoint
 
     plan = tiny.plan_of(folder, scheme=Scheme(layers, head, 32), dialect=dialect)

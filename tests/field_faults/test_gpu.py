@@ -22,7 +22,7 @@ pytest.importorskip("onnx")
 
 from specc import targets  # noqa: E402
 from specc.bench import compare  # noqa: E402
-from specc.contracts.bundle import File, engine_hash  # noqa: E402
+from specc.contracts.files import File, hash_engine  # noqa: E402
 from specc.errors import EnvironmentFault, InputError, SpeccError  # noqa: E402
 from specc.exporter.tensorrt import engine, memory, preflight, profiles  # noqa: E402
 from specc.exporter.tensorrt import layers as engine_layers  # noqa: E402
@@ -42,7 +42,7 @@ def other_gpu(folder: Path) -> None:
 
 def rebuilt_engine(_: Path) -> None:
     """R43: a rebuild from the same graph is another engine, to which no certificate is bound."""
-    first, second = (engine_hash([File("target.plan", 9, digit * 64)]) for digit in "12")
+    first, second = (hash_engine([File("target.plan", 9, digit * 64)]) for digit in "12")
     assert first != second
 
 
@@ -106,7 +106,7 @@ def missing_precision(_: Path) -> None:
     """R53: what SM 87 lacks, and the nearest that works."""
     gpu = targets.load("jetson-orin-nano-8gb").gpu
     assert gpu is not None
-    assert "8.7" in str(gpu.builder.lacks("int8")) and gpu.builder.nearest("int8") == "w8"
+    assert "8.7" in str(gpu.builder.explain_lack("int8")) and gpu.builder.find_nearest("int8") == "w8"
 
 
 def mem_free(meminfo: Path, limits: Any = ()) -> memory.AvailableMemory:
@@ -117,14 +117,14 @@ def mem_free(meminfo: Path, limits: Any = ()) -> memory.AvailableMemory:
 
 CHECKS: list[tuple[Check, Any, str, Any]] = [
     (other_gpu, finalize, "gpu_sm", lambda hardware: 72),
-    (rebuilt_engine, sys.modules[__name__], "engine_hash", lambda files: "of the graph"),
+    (rebuilt_engine, sys.modules[__name__], "hash_engine", lambda files: "of the graph"),
     (wrong_profiles, profiles, "find_fault", lambda *_: None),
     (foreign_graph, preflight, "foreign", lambda model: []),
     (other_type, engine_layers, "find_strays", lambda layers, scheme: []),
     (page_cache, memory, "read_available", mem_free),
     (killed_builder, engine, "partial_path", lambda plan: Path("/nonexistent/other.part")),
     (power_modes, compare, "different_modes", lambda one, other: ""),
-    (missing_precision, Builder, "lacks", lambda self, precision: None),
+    (missing_precision, Builder, "explain_lack", lambda self, precision: None),
 ]
 
 

@@ -58,14 +58,14 @@ def test_row_kernels_give_the_bits_of_the_cpu() -> None:
 
 def test_engines_of_another_gpu_are_refused(bundle: Path) -> None:
     """R42 on a device: the manifest's SM is compared before the engine is loaded."""
-    from specc.contracts.bundle import manifest_text
+    from specc.contracts.bundle.manifest import format_manifest
 
     manifest = json.loads((bundle / "manifest.json").read_text())
     engine = manifest["engines"]["target"]
     if "sm" not in engine:
         pytest.skip(f"backend {engine['backend']} is not bound to a compute capability")
     engine["sm"] += 1
-    (bundle / "manifest.json").write_text(manifest_text(manifest)[0])
+    (bundle / "manifest.json").write_text(format_manifest(manifest)[0])
     with pytest.raises(SpeccError, match=r"was built for SM \d+ and this GPU .* is SM \d+"):
         Model.open(bundle)
 
@@ -133,9 +133,11 @@ def hardware_here(dialect: str) -> str:
 
     from specc import targets
     from specc.exporter.tensorrt.library import is_installed
+    from specc.inspection.this_machine import is_here
 
     found = next(
-        (name for name in targets.names() if targets.load(name).gpu and targets.load(name).is_here()), None
+        (name for name in targets.list_names() if targets.load(name).gpu and is_here(targets.load(name))),
+        None,
     )
     if found is None:
         pytest.skip(f"no hardware target is this GPU ({gpu().name}, SM {gpu().sm})")

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ from typing import Any
 import pytest
 
 from specc.calib.tokens import calibration_ids, calibration_text
-from specc.contracts.bundle import read, read_calibration, read_id_bytes, verify
+from specc.contracts.bundle.manifest import read_bundle, verify_bundle
+from specc.contracts.bundle.tables import decode_calibration
 from specc.errors import EnvironmentFault, InputError, JudgeError, RecipeError
 from specc.pipeline import cache
 from specc.pipeline.build import build, summary
@@ -31,7 +33,7 @@ def hidden(folder: Path) -> list[str]:
 
 def test_a_bundle_is_built(tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace) -> None:
     built = build(write_recipe(), out=tmp_path / "b")
-    bundle = verify(read(tmp_path / "b"))
+    bundle = verify_bundle(read_bundle(tmp_path / "b"))
     names = {file.path for file in bundle.files}
     assert names == {
         "target.onnx",
@@ -41,8 +43,10 @@ def test_a_bundle_is_built(tmp_path: Path, write_recipe: Write, fake_model: Simp
         "calibration.bin",
         "chat_template.jinja",
     }
-    assert len(read_id_bytes((bundle.folder / "id_bytes.bin").read_bytes())) == 258
-    assert len(read_calibration((bundle.folder / "calibration.bin").read_bytes())) == 8192
+    table = (bundle.folder / "id_bytes.bin").read_bytes()
+    *_, end = struct.unpack_from(f"<{258 + 1}I", table, 12)
+    assert struct.unpack_from("<4sII", table) == (b"SPCB", 1, 258) and len(table) == 12 + 4 * 259 + end
+    assert len(decode_calibration((bundle.folder / "calibration.bin").read_bytes())) == 8192
     assert bundle.manifest["quality"]["target"]["stage_errors"] == {"trace": 1e-6}
     assert bundle.manifest["provenance"]["recipe"]["text"] == (tmp_path / "recipe.yaml").read_text()
     assert built.reasons == ("uncertified-device",) and hidden(tmp_path) == []
@@ -147,7 +151,7 @@ def test_a_damaged_cache_entry_is_made_again(
 ) -> None:
     build(write_recipe(), out=tmp_path / "b")
     next(own_cache.glob("engine/*/target.onnx.data")).write_bytes(b"short")
-    verify(build(write_recipe(), out=tmp_path / "c").bundle)
+    verify_bundle(build(write_recipe(), out=tmp_path / "c").bundle)
     assert fake_model.exports == 2
 
 
@@ -300,17 +304,18 @@ KILLED = """
 import sys, time
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from specc.contracts import bundle
-from specc.contracts.bundle import copy
+from specc.contracts.bundle import writer
+from specc.contracts.bundle.writer import copy_file
+from specc.contracts.files import describe_file
 def slow(source, target, file):
-    copy(source, target, file)
+    copy_file(source, target, file)
     print("copied", flush=True)
     time.sleep(60)
-bundle.copy = slow
+writer.copy_file = slow
 folder = Path(sys.argv[1])
 made = folder / "made"
-file = bundle.file_of(made, "target.onnx")
-bundle.pack(folder / "b", {"format": 1, "files": []}, {"target.onnx": (made / "target.onnx", file)})
+file = describe_file(made, "target.onnx")
+writer.write_bundle(folder / "b", {"format": 1, "files": []}, {"target.onnx": (made / "target.onnx", file)})
 """
 
 
@@ -327,7 +332,7 @@ def test_kill_minus_nine_while_packing(
     child.stdout.close()
     assert not (tmp_path / "b").exists() and len(hidden(tmp_path)) == 1
     build(write_recipe(), out=tmp_path / "b")
-    assert hidden(tmp_path) == [] and verify(read(tmp_path / "b"))
+    assert hidden(tmp_path) == [] and verify_bundle(read_bundle(tmp_path / "b"))
 
 
 def test_a_second_build_is_quick(tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace) -> None:

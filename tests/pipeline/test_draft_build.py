@@ -13,7 +13,7 @@ import pytest
 from support import tiny
 from support.draft_files import table_bytes
 
-from specc.contracts.heads import read_head
+from specc.contracts.draft_head import read_draft_head
 from specc.errors import SpeccError
 from specc.exporter.checkpoint.checkpoint import open_checkpoint
 from specc.pipeline.build import build
@@ -232,7 +232,7 @@ def test_no_head_files(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(content)
     with pytest.raises(SpeccError, match="safetensors"):
-        read_head(path)
+        read_draft_head(path)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from support.mini_graph import CAPACITY, mini_graph
 
 pytest.importorskip("onnx")
 
-from specc.contracts.bundle import read, verify  # noqa: E402
+from specc.contracts.bundle.manifest import read_bundle, verify_bundle  # noqa: E402
 from specc.errors import EnvironmentFault, InputError, RuntimeFault, SpeccError  # noqa: E402
 from specc.exporter.tensorrt.engine import EngineJob, EngineResult  # noqa: E402
 from specc.exporter.tensorrt.library import is_installed  # noqa: E402
@@ -111,7 +111,7 @@ def test_data_center_targets_also_get_an_ort_bundle(
     """Beside the TensorRT one, with the options of the CUDA provider; not where it lacks the scheme."""
     made = build(write_recipe(scheme="fp16"), "h200", tmp_path / "out")
     assert [bundle.folder for bundle in made.also] == [tmp_path / "out-ort"]
-    part = read(tmp_path / "out-ort").manifest["engines"]["target"]
+    part = read_bundle(tmp_path / "out-ort").manifest["engines"]["target"]
     assert (part["backend"], part["cache_dtype"], part["file"]) == ("ort", "float16", "target.onnx")
     assert (
         part["provider"]["name"] == "CUDAExecutionProvider" and part["provider"]["options"]["use_tf32"] == "0"
@@ -149,7 +149,9 @@ def test_finalize_builds_for_the_gpu_that_is_here(
         and first.digest != before["digest"]
         and not list((out / "certificates").iterdir())
     )
-    assert {"target.onnx", "target.plan", "draft.plan"} <= {file.path for file in verify(read(out)).files}
+    assert {"target.onnx", "target.plan", "draft.plan"} <= {
+        file.path for file in verify_bundle(read_bundle(out)).files
+    }
     assert [job.integrated for job in gpu_model.builds] == [True, True] and gpu_model.builds[0].sm is None
     second = finalize(out).bundle
     assert second.manifest["engines"]["target"]["sha256"] != target["sha256"]
@@ -176,7 +178,7 @@ def test_finalize_on_another_device(
     monkeypatch.setattr(finalizing, "gpu", lambda: replace(ORIN, sm=72, name="Xavier"))
     with pytest.raises(EnvironmentFault, match=r"is for SM 87 .* \(Xavier\) is SM 72"):
         finalize(tmp_path / "out")
-    assert verify(read(tmp_path / "out")).digest == before["digest"]
+    assert verify_bundle(read_bundle(tmp_path / "out")).digest == before["digest"]
 
 
 def test_finalize_without_a_driver(gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_finalize_without_a_driver(gpu_model: SimpleNamespace, write_recipe: Wri
         RuntimeFault, match="there is no NVIDIA driver here: libcuda.so.1: .*; install NVIDIA's driver"
     ):
         finalize(tmp_path / "out")
-    assert verify(read(tmp_path / "out")).digest == before["digest"] and gpu_model.builds == []
+    assert verify_bundle(read_bundle(tmp_path / "out")).digest == before["digest"] and gpu_model.builds == []
 
 
 def test_finalize_without_torch_and_without_onnx(
@@ -219,7 +221,7 @@ def test_a_failed_build_leaves_the_bundle(
     monkeypatch.setattr("specc.exporter.tensorrt.engine.build_engine", killed)
     with pytest.raises(EnvironmentFault, match="stage 'build'"):
         finalize(tmp_path / "out", sm=87)
-    assert verify(read(tmp_path / "out")).digest == before["digest"]
+    assert verify_bundle(read_bundle(tmp_path / "out")).digest == before["digest"]
     assert [path.name for path in tmp_path.iterdir() if "plans" in path.name] == []
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from support.prompts import PROMPTS
 
-from specc.contracts.bundle import read
+from specc.contracts.bundle.manifest import read_bundle
 from specc.gate import GateResult, run_gate
 from specc.gate.equality import Random, Scripted, engine_of
 from specc.generate.run import Ask, generate, prompt_ids
@@ -58,7 +58,7 @@ def make(recipe: str, folder: Path, cache: Path) -> Ready:
         build(RECIPES / f"{recipe}.yaml", out=folder / recipe)
     finally:
         os.environ.pop("SPECC_CACHE") if before is None else os.environ.update(SPECC_CACHE=before)
-    bundle = read(folder / recipe)
+    bundle = read_bundle(folder / recipe)
     prompts = tuple(tuple(prompt_ids(bundle, Ask(prompt))) for prompt in PROMPTS)
     return Ready(folder / recipe, run_gate(folder / recipe, trials=4000), prompts)
 
@@ -132,7 +132,7 @@ def test_the_shipped_drafter_changes_no_token(main: Ready, plain: dict[str, list
 @pytest.mark.parametrize("name", ["eager n-gram", "scripted", "random"])
 def test_other_drafters_change_no_token(main: Ready, plain: dict[str, list[list[int]]], name: str) -> None:
     """The same with lookup that proposes on one matching token, the true answer for j tokens, and random ids."""
-    manifest = read(main.folder).manifest
+    manifest = read_bundle(main.folder).manifest
     engine = engine_of(main.folder, manifest, 2, engine_library())
     assert engine is not None
     drafter = {"eager n-gram": Ngram(1, 4), "scripted": Scripted(), "random": Random()}[name]
@@ -160,7 +160,7 @@ def test_greedy_ids_equal_a_plain_loop_in_python(main: Ready, plain: dict[str, l
     graph = ort.InferenceSession(
         str(main.folder / "target.onnx"), options, providers=["CPUExecutionProvider"]
     )
-    eos = set(read(main.folder).manifest["tokenizer"]["eos"])
+    eos = set(read_bundle(main.folder).manifest["tokenizer"]["eos"])
     for i in (0, 5, 10, 17):
         assert greedy_loop(graph, main.prompts[i], eos) == plain["greedy"][i], i
 

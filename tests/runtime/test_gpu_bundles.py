@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from specc.contracts.bundle import manifest_text
-from specc.contracts.reasons import why
+from specc.contracts.bundle.manifest import format_manifest
+from specc.contracts.reasons import explain_speculation
 from specc.errors import RuntimeFault, SpeccError
 from specc.inspection.summary import doctor, gate, nothing_here
 from specc.runtime import Model, gpu
@@ -80,7 +80,7 @@ def opened(tmp_path: Path) -> Callable[..., str]:
                 "bos": None,
             },
         }
-        (tmp_path / "manifest.json").write_text(manifest_text({"digest": "0" * 64, **manifest})[0])
+        (tmp_path / "manifest.json").write_text(format_manifest({"digest": "0" * 64, **manifest})[0])
         with pytest.raises(SpeccError) as error:
             Model.open(tmp_path).close()
         text = str(error.value)
@@ -192,7 +192,7 @@ def test_a_bundle_for_another_machine_can_be_inspected() -> None:
     }
     found = nothing_here(manifest, error)
     assert found["kind"] == "none" and found["widths"] == [] and found["device"] == "rtx-ada"
-    said = why(False, ["uncertified-device"], found, {}, "b")
+    said = explain_speculation(False, ["uncertified-device"], found, {}, "b")
     assert (
         said.startswith("off: uncertified-device (no certificate for rtx-ada") and "no NVIDIA driver" in said
     )

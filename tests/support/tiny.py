@@ -96,7 +96,8 @@ def byte_vocab() -> dict[str, int]:
 
 def plan_of(folder: Path, **changes: Any) -> Any:
     """The target's EnginePlan of a tiny model in fp32; `changes` replace its fields."""
-    from specc.contracts.plan import EnginePlan, Scheme
+    from specc.contracts.engine_plan import EnginePlan
+    from specc.contracts.scheme import Scheme
     from specc.exporter.checkpoint.checkpoint import open_checkpoint
 
     spec, scheme, chunk = open_checkpoint(str(folder)).spec, Scheme("fp32", "fp32", 32), WIDTHS[-1]

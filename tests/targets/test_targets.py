@@ -8,11 +8,12 @@ import pytest
 
 from specc import targets
 from specc.errors import InputError, RecipeError
+from specc.inspection.this_machine import is_here
 
 
 def test_every_profile_is_whole() -> None:
-    assert set(targets.names()) >= {"cpu-x86", "cpu-arm64"}
-    for name in targets.names():
+    assert set(targets.list_names()) >= {"cpu-x86", "cpu-arm64"}
+    for name in targets.list_names():
         profile = targets.load(name)
         assert profile.name == name and profile.machines and profile.bandwidth_gb_s > 0
 
@@ -32,7 +33,7 @@ GPUS = (
 def test_gpus_have_a_source_for_each_figure_and_claim_nothing(name: str) -> None:
     """Until somebody has run a bundle there, a profile is not verified."""
     profile = targets.load(name)
-    assert profile.gpu is not None and not profile.verified and not profile.is_here()
+    assert profile.gpu is not None and not profile.verified and not is_here(profile)
     wanted = {"memory_mb", "bandwidth_gb_s", "sm", *(system.name for system in profile.gpu.systems)}
     wanted |= {"power_modes"} if profile.gpu.power_modes else set()
     assert wanted <= {key for key, where in profile.sources if where.startswith("https://")}
@@ -45,9 +46,9 @@ def test_each_tensorrt_takes_what_its_release_notes_say() -> None:
     assert six is not None and seven is not None
     assert (six.builder.takes_opset24, seven.builder.takes_opset24) == (False, True)
     assert (six.builder.opset, seven.builder.opset) == (20, 24)
-    assert "SM 8.7" in str(six.builder.lacks("int8")) and six.builder.nearest("int8") == "w8"
-    assert str(six.builder.lacks("fp8")) == "fp8 needs SM 89 and this is SM 87"
-    assert six.builder.refused(["MatMul", "TensorScatter"]) == ["TensorScatter (TensorRT 10.15)"]
+    assert "SM 8.7" in str(six.builder.explain_lack("int8")) and six.builder.find_nearest("int8") == "w8"
+    assert str(six.builder.explain_lack("fp8")) == "fp8 needs SM 89 and this is SM 87"
+    assert six.builder.list_refused(["MatMul", "TensorScatter"]) == ["TensorScatter (TensorRT 10.15)"]
 
 
 def test_systems_that_are_not_there() -> None:

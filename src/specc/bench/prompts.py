@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from specc.contracts.bundle import Bundle
-from specc.contracts.yaml_table import UNUSABLE, Loader
+from specc.contracts.bundle.manifest import Bundle
 from specc.errors import InputError
 from specc.generate.run import Ask, prompt_ids
+from specc.yaml_table import PARSE_ERRORS, Loader
 
 OWN = "prompts"
 """Name of the class of a file without classes."""
@@ -47,7 +47,7 @@ def parsed(path: Path, text: str) -> Any:
     """The YAML value."""
     try:
         return yaml.load(text, Loader)
-    except UNUSABLE as error:
+    except PARSE_ERRORS as error:
         raise InputError(
             f"{path} is no YAML: {' '.join(str(error).split())}; map class names to lists"
         ) from error

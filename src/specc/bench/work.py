@@ -13,7 +13,7 @@ from typing import Any
 from specc import __version__
 from specc.bench import compare, machine, measure, prompts, report
 from specc.bench.measure import Setting, Task
-from specc.contracts.bundle import Bundle, read, verify
+from specc.contracts.bundle.manifest import Bundle, read_bundle, verify_bundle
 from specc.errors import EnvironmentFault
 from specc.pipeline import cache
 from specc.runtime import Model, Session, kernels
@@ -54,7 +54,7 @@ def bench(ask: Ask, tick: Tick = lambda done, total: None) -> Json:
     power = machine.power()
     refuse_against(power, ask.against)
     begin = time.perf_counter()
-    bundle = verify(read(ask.folder), ask.trust)
+    bundle = verify_bundle(read_bundle(ask.folder), ask.trust)
     with Model.open(ask.folder, threads=ask.threads, certificates=ask.certificates, trust=True) as model:
         with model.session() as session:
             opened = time.perf_counter() - begin

@@ -14,12 +14,12 @@ from specc.cli.options import as_json, out, recipe_path, with_target
 def plan_verb(recipe: str, hardware: str | None, as_json: bool) -> None:
     """Show sizes, memory and predicted speed of RECIPE, without building it."""
     from specc.cli import tables as show
-    from specc.contracts.fit import verdict
+    from specc.contracts.fit import describe_fit
     from specc.contracts.plan import as_dict
     from specc.contracts.recipe import load_recipe
     from specc.pipeline.build import plan_recipe
 
     planned = plan_recipe(load_recipe(recipe_path(recipe)), hardware)
     made = planned.plan
-    fit = verdict(made, planned.draft.spec if planned.draft else None)
+    fit = describe_fit(made, planned.draft.spec if planned.draft else None)
     out({**as_dict(made), "verdict": fit}) if as_json else show.plan(made, fit)

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from specc.contracts.plan import ENGINE_OVERHEAD, Plan
+from specc.contracts.costs import ENGINE_OVERHEAD
+from specc.contracts.plan import Plan
 from specc.gate.quality import worst_groups
 from specc.pipeline.build import Built
 from specc.pipeline.choice import is_asked, sentence

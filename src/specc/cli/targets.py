@@ -16,10 +16,11 @@ def targets_verb(as_json: bool) -> None:
 
     from specc import targets
     from specc.cli import tables as show
+    from specc.inspection.this_machine import is_here
 
-    found = [targets.load(name) for name in targets.names()]
+    found = [targets.load(name) for name in targets.list_names()]
     if as_json:
-        out([{**asdict(item), "here": item.is_here()} for item in found])
+        out([{**asdict(item), "here": is_here(item)} for item in found])
         return
     rows = [
         (

@@ -2,65 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from specc.contracts.plan import ModelSpec, Plan, make_plan
-from specc.contracts.recipe import Recipe, Scheme, head_for
+from specc.contracts.model_spec import ModelSpec
+from specc.contracts.plan import Plan, make_plan
+from specc.contracts.recipe import Recipe
+from specc.contracts.scheme import Scheme, choose_lm_head
 from specc.errors import RecipeError
 
 LEAST_CONTEXT = 256
 BY_BITS = ("fp32", "bf16", "fp16", "w8", "w4")
 """Schemes that a smaller device may take, most bits first."""
+Change = tuple[int | None, str | None]
+"""Another context, another scheme; None: as it is."""
 
 
-def verdict(plan: Plan, draft: ModelSpec | None) -> str:
-    """ "fits 7620 MB", or "does not fit, would fit with context 2048 or w4"."""
+def describe_fit(plan: Plan, draft: ModelSpec | None) -> str:
+    """ "fits 7620 MB", or "does not fit 7620 MB, would fit with context 2048 or w4"."""
     room = f"{plan.hardware.budget_mb} MB"
     if plan.fits:
         return f"fits {room}"
-    found = smaller(plan, draft)
-    advice = f"would fit with {' or '.join(found)}" if found else "and neither a shorter context nor w4 helps"
+    found = find_changes(plan, draft)
+    advice = "and neither a shorter context nor w4 helps"
+    if found:
+        advice = f"would fit with {' or '.join(map(describe_change, found))}"
     return f"does not fit {room}, {advice}"
 
 
-def smaller(plan: Plan, draft: ModelSpec | None) -> list[str]:
-    """The first context, the first scheme, and where neither is enough the first pair that fits."""
-    single = [
-        next(filter(None, (tried(plan, draft, *one) for one in way)), None) for way in ways(plan.recipe)
-    ]
-    found = [text for text in single if text is not None]
-    if found:
-        return found
-    contexts, schemes = (list(way) for way in ways(plan.recipe))
-    pairs = ((context, scheme) for (_, scheme) in schemes for (context, _) in contexts)
-    return [
-        text for text in (next(filter(None, (tried(plan, draft, *pair) for pair in pairs)), None),) if text
-    ]
-
-
-def ways(
-    recipe: Recipe,
-) -> tuple[Iterator[tuple[int | None, str | None]], Iterator[tuple[int | None, str | None]]]:
-    """Halved contexts, and schemes of fewer bits."""
-    contexts: list[int] = []
-    while (contexts[-1] if contexts else recipe.context) // 2 >= LEAST_CONTEXT:
-        contexts.append((contexts[-1] if contexts else recipe.context) // 2)
-    now = BY_BITS.index(recipe.scheme.layers) if recipe.scheme.layers in BY_BITS else len(BY_BITS) - 2
-    return ((context, None) for context in contexts), ((None, scheme) for scheme in BY_BITS[now + 1 :])
-
-
-def tried(plan: Plan, draft: ModelSpec | None, context: int | None, scheme: str | None) -> str | None:
-    """What was changed, where the changed plan fits."""
-    recipe = plan.recipe
-    other = replace(
-        recipe,
-        context=context or recipe.context,
-        scheme=recipe.scheme if scheme is None else Scheme(scheme, head_for(scheme), recipe.scheme.block),
+def find_changes(plan: Plan, draft: ModelSpec | None) -> list[Change]:
+    """The first context and the first scheme that fit; where neither is enough, the first pair of both."""
+    contexts, schemes = list(list_contexts(plan.recipe)), list_schemes(plan.recipe)
+    single = (
+        find_first(plan, draft, ((context, None) for context in contexts)),
+        find_first(plan, draft, ((None, scheme) for scheme in schemes)),
     )
+    found = [change for change in single if change is not None]
+    if not found:
+        pair = find_first(plan, draft, ((context, scheme) for scheme in schemes for context in contexts))
+        found = [pair] if pair is not None else []
+    return found
+
+
+def list_contexts(recipe: Recipe) -> Iterator[int]:
+    """Halves of the recipe's context, the longest first."""
+    context = recipe.context // 2
+    while context >= LEAST_CONTEXT:
+        yield context
+        context //= 2
+
+
+def list_schemes(recipe: Recipe) -> tuple[str, ...]:
+    """Schemes of fewer bits than the recipe's, most bits first; only w4 beside one that is not in the list."""
+    layers = recipe.scheme.layers
+    at = BY_BITS.index(layers) if layers in BY_BITS else len(BY_BITS) - 2
+    return BY_BITS[at + 1 :]
+
+
+def find_first(plan: Plan, draft: ModelSpec | None, changes: Iterable[Change]) -> Change | None:
+    """The first change whose plan fits, None where none does."""
+    return next((change for change in changes if is_fitting(plan, draft, change)), None)
+
+
+def is_fitting(plan: Plan, draft: ModelSpec | None, change: Change) -> bool:
+    """Whether the changed plan can be made and fits."""
+    context, layers = change
+    recipe = replace(plan.recipe, context=context or plan.recipe.context)
+    if layers is not None:
+        recipe = replace(recipe, scheme=Scheme(layers, choose_lm_head(layers), recipe.scheme.block))
     try:
-        fits = make_plan(other, plan.hardware, plan.target.spec, draft).fits
+        return make_plan(recipe, plan.hardware, plan.target.spec, draft).fits
     except RecipeError:
-        return None
-    words = [f"context {context}"] * (context is not None) + [str(scheme)] * (scheme is not None)
-    return " and ".join(words) if fits else None
+        return False
+
+
+def describe_change(change: Change) -> str:
+    """ "context 1024 and w4"."""
+    context, layers = change
+    words = [] if context is None else [f"context {context}"]
+    return " and ".join(words + ([] if layers is None else [layers]))

@@ -15,16 +15,16 @@ OFF = {
 }
 
 
-def why(
+def explain_speculation(
     enabled: bool, reasons: Sequence[str], certificate: Mapping[str, Any], lint: Mapping[str, Any], place: str
 ) -> str:
     """The sentence. `certificate` as in the JSON of `specc inspect`, `lint` as in the manifest, `place`: the bundle."""
     if enabled:
-        return f"on: {law_of(certificate)}, at most {certificate['k'] or 'K'} tokens a round"
-    return "off: " + "; ".join(reason_text(reason, certificate, lint, place) for reason in reasons)
+        return f"on: {describe_certificate(certificate)}, at most {certificate['k'] or 'K'} tokens a round"
+    return "off: " + "; ".join(explain_reason(reason, certificate, lint, place) for reason in reasons)
 
 
-def law_of(certificate: Mapping[str, Any]) -> str:
+def describe_certificate(certificate: Mapping[str, Any]) -> str:
     """What was certified."""
     device, law = certificate["device"], certificate["law_width"]
     if certificate["kind"] == "bounded":
@@ -33,7 +33,7 @@ def law_of(certificate: Mapping[str, Any]) -> str:
     return f"rows are bit-identical at widths {', '.join(map(str, classes[0]))} on {device}"
 
 
-def reason_text(reason: str, certificate: Mapping[str, Any], lint: Mapping[str, Any], place: str) -> str:
+def explain_reason(reason: str, certificate: Mapping[str, Any], lint: Mapping[str, Any], place: str) -> str:
     """One reason code and what it means here."""
     if reason == "uncertified-device":
         here = f"{certificate['device']} with {certificate['threads']} threads"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from specc.contracts.bundle import MANIFEST, Bundle, read, verify
+from specc.contracts.bundle.manifest import MANIFEST, Bundle, read_bundle, verify_bundle
 from specc.errors import EnvironmentFault, InputError
 from specc.runtime import Model
 
@@ -131,7 +131,7 @@ def open_side(text: str, threads: int = 0) -> Iterator[Side]:
     """A bundle's folder, or what a recipe's `target` may name. Raises InputError, EnvironmentFault."""
     path = Path(text)
     if (path / MANIFEST).is_file():
-        bundle = verify(read(path))
+        bundle = verify_bundle(read_bundle(path))
         with Model.open(path, threads=threads, trust=True) as model:
             yield BundleSide(bundle, model)
     else:

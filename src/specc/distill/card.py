@@ -8,8 +8,8 @@ from typing import Any
 
 from specc import __version__
 from specc.calib.prompts import HELD_OUT_SHA256
-from specc.contracts.bundle import File
-from specc.contracts.plan import ModelSpec
+from specc.contracts.files import File
+from specc.contracts.model_spec import ModelSpec
 
 
 def provenance_of(

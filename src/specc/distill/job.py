@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.atomic import told
+from specc.atomic import io_errors
 from specc.calib import answers, ngram_table
 from specc.calib.answers import Sample
-from specc.contracts.bundle import File, file_of
+from specc.contracts.files import File, describe_file
 from specc.contracts.recipe import load_recipe
 from specc.distill.card import card_of, provenance_of
 from specc.distill.data import (
@@ -36,7 +36,7 @@ from specc.pipeline.checkpoint import build_extra, describe
 if TYPE_CHECKING:
     import torch
 
-    from specc.contracts.plan import ModelSpec
+    from specc.contracts.model_spec import ModelSpec
     from specc.distill.train import Settings
     from specc.exporter.checkpoint.checkpoint import Checkpoint
 
@@ -87,7 +87,7 @@ def distill(asked: Asked, tell: Tell = lambda *_: None) -> Made:
     recipe = load_recipe(asked.recipe)
     described = describe(recipe.target, recipe.folder)
     out = asked.out or Path(f"{recipe.name}-draft")
-    with told(f"writing {out}"):
+    with io_errors(f"writing {out}"):
         out.mkdir(parents=True, exist_ok=True)
     with build_extra():
         return made(asked, described.open(), described.spec, out, tell)
@@ -284,7 +284,7 @@ def written(
     accepted: dict[str, list[float]],
 ) -> Made:
     """Provenance and card beside the weights."""
-    files = tuple(file_of(out, name) for name in names)
+    files = tuple(describe_file(out, name) for name in names)
     provenance = provenance_of(asked.kind, spec, origin, facts, files, accepted)
     (out / "provenance.json").write_text(
         json.dumps(provenance, indent=1, sort_keys=True) + "\n", encoding="utf-8"

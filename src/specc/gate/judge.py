@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from specc.atomic import told
-from specc.contracts.bundle import PARTS, check_parts
+from specc.atomic import io_errors
+from specc.contracts.bundle.manifest import PARTS, check_parts
 from specc.errors import InputError
 from specc.gate import certificate as certify_judge
 from specc.gate import equality, law, speed, stats, twosample
@@ -143,7 +143,7 @@ def run_gate(
 
 def check_writable(out: Path, what: str = "a certificate") -> None:
     """Make the folder of the certificates and try it, before hours of judging end in a folder without rights."""
-    with told(f"writing {what} into {out}"):
+    with io_errors(f"writing {what} into {out}"):
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out) as probe:
             probe.write(b"specc")

@@ -240,10 +240,10 @@ def classes_of(
     new_tokens = max(1, min(48, context // 4))
     try:
         from specc.calib.prompts import load
-        from specc.contracts.bundle import read
+        from specc.contracts.bundle.manifest import read_bundle
         from specc.generate.template import Prompter
 
-        prompter = Prompter.of(read(folder))
+        prompter = Prompter.of(read_bundle(folder))
         made = {
             name: tuple(tuple(prompter.user(text)) for text in texts[:prompts])
             for name, texts in load("tuning").items()

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specc import __version__
-from specc.atomic import told
+from specc.atomic import io_errors
 from specc.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Recorder:
 
     def line(self, value: Mapping[str, Any]) -> None:
         """One line, in the system's hands before this returns."""
-        with told(f"writing the record {self._path}"):
+        with io_errors(f"writing the record {self._path}"):
             self._file.write(json.dumps(value, allow_nan=False) + "\n")
             self._file.flush()
 
@@ -112,7 +112,7 @@ class Recorder:
 @contextmanager
 def recording(path: Path) -> Iterator[Recorder]:
     """A record of the given name. Raises EnvironmentFault where it cannot be written."""
-    with told(f"writing the record {path}"):
+    with io_errors(f"writing the record {path}"):
         file = path.open("w", encoding="ascii")
     with file:
         yield Recorder(file, path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.contracts.bundle import Bundle, read, verify
+from specc.contracts.bundle.manifest import Bundle, read_bundle, verify_bundle
 from specc.errors import InputError
 from specc.generate.record import head_line, recording
 from specc.generate.template import Prompter
@@ -49,7 +49,7 @@ def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: 
     """
     from specc.runtime import Model
 
-    bundle = verify(read(folder), ask.trust)
+    bundle = verify_bundle(read_bundle(folder), ask.trust)
     ids = prompt_ids(bundle, ask)
     request = {**bundle.manifest["sampling"], **ask.request}
     opened = Model.open(folder, threads=ask.threads, certificates=ask.certificates, trust=True)

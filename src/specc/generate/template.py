@@ -15,9 +15,8 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from specc.contracts.bundle import Bundle
-from specc.contracts.yaml_table import reason
-from specc.errors import InputError
+from specc.contracts.bundle.manifest import Bundle
+from specc.errors import InputError, describe_read_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -120,7 +119,9 @@ def read_template(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {reason(error)}; build the bundle again") from error
+        raise InputError(
+            f"cannot read {path}: {describe_read_error(error)}; build the bundle again"
+        ) from error
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from specc import __version__, targets
-from specc.contracts.bundle import read, verify
-from specc.contracts.reasons import why
+from specc.contracts.bundle.manifest import read_bundle, verify_bundle
+from specc.contracts.reasons import explain_speculation
 from specc.errors import SpeccError
+from specc.inspection.this_machine import is_here
 from specc.pipeline import cache
 
 Progress = Callable[[str, int, int], bool]
@@ -24,7 +25,7 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
     """The JSON of `specc inspect`: every file is checked, the verdict comes from the certificate in force."""
     from specc.runtime import Model
 
-    bundle = verify(read(folder))
+    bundle = verify_bundle(read_bundle(folder))
     manifest = bundle.manifest
     try:
         with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
@@ -37,7 +38,7 @@ def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) ->
     except SpeccError as error:
         enabled, reasons = False, ["uncertified-device"]
         certificate = nothing_here(manifest, error)
-    sentence = why(enabled, reasons, certificate, manifest["lint"], str(folder))
+    sentence = explain_speculation(enabled, reasons, certificate, manifest["lint"], str(folder))
     return {
         "format": manifest["format"],
         "digest": bundle.digest,
@@ -90,7 +91,7 @@ def gate(
     from specc.gate.judge import judge
     from specc.runtime import Model
 
-    manifest = verify(read(folder)).manifest
+    manifest = verify_bundle(read_bundle(folder)).manifest
     if is_for_gpu(manifest):
         Model.open(
             folder, trust=True
@@ -112,7 +113,7 @@ def replay(
     """The JSON of `specc gate --replay`."""
     from specc.gate.replay import replay as judge
 
-    verify(read(folder))
+    verify_bundle(read_bundle(folder))
     return judge(folder, record, threads, certificates, lambda done, total: progress("replay", done, total))
 
 
@@ -183,7 +184,7 @@ def device_name() -> str:
     """This CPU, its cores and the hardware targets that fit."""
     from specc.runtime import device
 
-    fitting = [name for name in targets.names() if targets.load(name).is_here()]
+    fitting = [name for name in targets.list_names() if is_here(targets.load(name))]
     return f"{device()[0]}, {os.cpu_count()} cores, targets: {', '.join(fitting) or 'none'}"
 
 

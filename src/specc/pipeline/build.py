@@ -10,20 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from specc import __version__, targets
-from specc.atomic import told
-from specc.contracts.bundle import (
-    CERTIFICATES,
-    Bundle,
-    TokenizerPart,
-    calibration_table,
-    check_place,
-    file_of,
-    id_bytes_table,
-    manifest_of,
-    pack,
-)
-from specc.contracts.plan import EnginePlan, Plan, make_plan
-from specc.contracts.preflight import further_dialects
+from specc.atomic import io_errors
+from specc.contracts.bundle.contents import TokenizerPart, make_manifest
+from specc.contracts.bundle.manifest import CERTIFICATES, Bundle
+from specc.contracts.bundle.tables import encode_calibration, encode_id_bytes
+from specc.contracts.bundle.writer import check_destination, write_bundle
+from specc.contracts.engine_plan import EnginePlan
+from specc.contracts.files import describe_file
+from specc.contracts.plan import Plan, make_plan
+from specc.contracts.precision import find_further_dialects
 from specc.contracts.recipe import Recipe, Source, load_recipe
 from specc.errors import JudgeError
 from specc.gate.quality import misses, worst_groups
@@ -77,10 +72,10 @@ def build(
     """
     recipe = load_recipe(recipe_path)
     place = out or Path(recipe.name)
-    further = further_dialects(recipe, targets.load(hardware or recipe.hardware))
+    further = find_further_dialects(recipe, targets.load(hardware or recipe.hardware))
     places = {dialect: place.with_name(f"{place.name}-{dialect}") for dialect in further}
     for one in (place, *places.values()):
-        check_place(one)
+        check_destination(one)
     clock = Clock(reporter)
     main = build_one(recipe, hardware, place, clock, sensitivity)
     also = [
@@ -93,7 +88,7 @@ def build_one(
     recipe: Recipe, hardware: str | None, place: Path, clock: Clock, sensitivity: bool = False
 ) -> Built:
     """One bundle in one dialect."""
-    with told(f"building {recipe.name}"):
+    with io_errors(f"building {recipe.name}"):
         planned = choice_stage(plan_stage(recipe, hardware, clock), clock)
         tokenizer = tokenizer_stage(planned, clock)
         ranges = ranges_stages(planned, tokenizer, clock)
@@ -112,9 +107,9 @@ def build_one(
 def plan_recipe(recipe: Recipe, hardware: str | None) -> Planned:
     """Join recipe, hardware and checkpoints into a plan; no weights are read for a checkpoint that is known already."""
     device = targets.load(hardware or recipe.hardware)
-    with told(f"planning {recipe.name}"):
+    with io_errors(f"planning {recipe.name}"):
         target = describe(recipe.target, recipe.folder)
-        draft, part = None, recipe.draft.graph
+        draft, part = None, recipe.draft.engine_part
         if part is not None and part.checkpoint:
             draft = describe(Source(part.checkpoint, part.revision), recipe.folder)
         head = draft_files.open_head(recipe, target.spec)
@@ -132,7 +127,7 @@ def asked_of(planned: Planned) -> choice.Asked:
 def chosen(planned: Planned, facts: dict[str, Any]) -> Planned:
     """The plan with K and draft as they were chosen."""
     recipe, device = choice.settled(planned.plan.recipe, facts), planned.plan.hardware
-    engine = recipe.draft.graph
+    engine = recipe.draft.engine_part
     draft = planned.draft if engine is not None and engine.checkpoint else None
     head = planned.plan.head if engine is not None and engine.head else None
     plan = make_plan(recipe, device, planned.target.spec, draft.spec if draft else None, head)
@@ -202,12 +197,12 @@ def write_tokenizer(target: Described, calibration: Path | None, folder: Path) -
 
     checkpoint = target.open()
     checkpoint.save_tokenizer(folder)
-    (folder / "id_bytes.bin").write_bytes(id_bytes_table(checkpoint.id_bytes()))
+    (folder / "id_bytes.bin").write_bytes(encode_id_bytes(checkpoint.id_bytes()))
     if checkpoint.chat_template:
         (folder / TEMPLATE).write_text(checkpoint.chat_template, encoding="utf-8")
     text, tokenizer = calibration_text(calibration), load_tokenizer(folder / "tokenizer.json")
     ids = calibration_ids(lambda part: tokenizer.encode(part, add_special_tokens=False).ids, text)
-    (folder / "calibration.bin").write_bytes(calibration_table(ids))
+    (folder / "calibration.bin").write_bytes(encode_calibration(ids))
     return {
         "strip_leading_space": bool(checkpoint.strip_leading_space),
         "has_chat_template": bool(checkpoint.chat_template),
@@ -255,7 +250,7 @@ def export_stage(
         "engine": asdict(engine),
         "shared": shared.key if shared else None,
         **({"ranges": ranges.key} if ranges else {}),
-        **({"norm": file_of(norm.parent, norm.name).sha256} if norm else {}),
+        **({"norm": describe_file(norm.parent, norm.name).sha256} if norm else {}),
         "code": code_hash("specc.exporter"),
         "tools": tool_versions(),
     }
@@ -286,13 +281,13 @@ def write_engine(
             path.unlink()
     errors = {name: float(error) for name, error in exported.stage_errors.items()}
     quality = dict(exported.quality)
-    told = {
+    facts = {
         "nodes": exported.node_count,
         "stage_errors": errors,
         "quality": quality,
         "notes": list(exported.notes),
     }
-    return {**told, "range_errors": ranges.facts["errors"]} if ranges else told
+    return {**facts, "range_errors": ranges.facts["errors"]} if ranges else facts
 
 
 # ---------------------------------------------------------------------- quality, lint and pack
@@ -371,10 +366,10 @@ def pack_stage(
         quality = {name: item.facts for name, item in engines.items()}
         provenance = provenance_of(planned, tokenizer)
         part = tokenizer_facts(planned, tokenizer)
-        manifest = manifest_of(
+        manifest = make_manifest(
             planned.plan, files, shipped.paths, part, lint, quality, provenance, shipped.parts
         )
-        bundle, written = pack(place, manifest, sources)
+        bundle, written = write_bundle(place, manifest, sources)
         hit(not written)
     return Built(
         bundle, planned.plan, written, tuple(clock.rows), tuple(lint), quality, reasons_of(bundle, lint)

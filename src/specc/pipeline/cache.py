@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from specc import __version__
-from specc.atomic import put, scratch_folder, told
-from specc.contracts.bundle import File, file_of
+from specc.atomic import io_errors, rename_into_place, scratch_folder
+from specc.contracts.files import File, describe_file
 
 LISTING = "stage.json"
 TOOLS = (
@@ -66,12 +66,12 @@ def stage(kind: str, inputs: Mapping[str, Any], make: Callable[[Path], Mapping[s
     found = look_up(place, key)
     if found is not None:
         return found
-    with told(f"writing the cache {place.parent}"):
+    with io_errors(f"writing the cache {place.parent}"):
         place.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(place) as folder:
         facts = make(folder)
         write_listing(folder, facts)
-        put(folder, place)
+        rename_into_place(folder, place)
     made = look_up(place, key)
     assert made is not None, f"{place} vanished while it was written"
     return Stage(made.folder, made.files, made.facts, key, cached=False)
@@ -92,7 +92,8 @@ def write_listing(folder: Path, facts: Mapping[str, Any]) -> None:
     """Write stage.json last: sizes, times and hashes of the files, and the facts."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     files = [
-        {**asdict(file_of(folder, name)), "mtime_ns": (folder / name).stat().st_mtime_ns} for name in names
+        {**asdict(describe_file(folder, name)), "mtime_ns": (folder / name).stat().st_mtime_ns}
+        for name in names
     ]
     (folder / LISTING).write_text(json.dumps({"files": files, "facts": dict(facts)}))
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.contracts.plan import ModelSpec
+from specc.contracts.model_spec import ModelSpec
 from specc.contracts.recipe import Source
 from specc.errors import EnvironmentFault
 from specc.pipeline.cache import code_hash, stage

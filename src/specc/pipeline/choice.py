@@ -14,9 +14,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.contracts.bundle import file_of
+from specc.contracts.draft_kinds import Draft
+from specc.contracts.files import describe_file
 from specc.contracts.plan import Plan
-from specc.contracts.recipe import Draft, Recipe
+from specc.contracts.recipe import Recipe
 from specc.errors import InputError
 from specc.pipeline import cache
 from specc.pipeline.cache import Stage, code_hash
@@ -84,15 +85,15 @@ def inputs_of(asked: Asked) -> dict[str, Any]:
     from specc.calib import prompts
 
     plan, recipe = asked.plan, asked.plan.recipe
-    table = recipe.draft.table
+    table = recipe.draft.table_part
     path = recipe.folder / table.file if table is not None and table.file else None
     return {
         "target": asked.target.spec.weights_sha256,
         "draft": asdict(recipe.draft),
         "weights": asked.draft.spec.weights_sha256 if asked.draft else None,
         "head": plan.head.sha256 if plan.head else None,
-        "norm": file_of(norm.parent, norm.name).sha256 if (norm := norm_of(plan)) else None,
-        "table": file_of(path.parent, path.name).sha256 if path else None,
+        "norm": describe_file(norm.parent, norm.name).sha256 if (norm := norm_of(plan)) else None,
+        "table": describe_file(path.parent, path.name).sha256 if path else None,
         "k": [recipe.k, recipe.context],
         "costs": costs_of(plan),
         "prompts": prompts.sha256_of(prompts.load("tuning")),

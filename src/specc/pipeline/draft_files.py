@@ -7,17 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specc.contracts.bundle import file_of
-from specc.contracts.heads import (
-    Head,
-    check_exit,
-    check_head,
-    check_table,
-    ids_table,
-    is_published,
-    read_head,
-)
-from specc.contracts.plan import ModelSpec, Plan
+from specc.contracts.bundle.tables import encode_draft_ids
+from specc.contracts.draft_head import DraftHead, check_exit_norm, check_head, is_published, read_draft_head
+from specc.contracts.draft_table import check_ngram_table
+from specc.contracts.files import describe_file
+from specc.contracts.model_spec import ModelSpec
+from specc.contracts.plan import Plan
 from specc.contracts.recipe import Recipe
 from specc.pipeline.cache import Stage, code_hash, stage, tool_versions
 from specc.pipeline.checkpoint import Described, build_extra
@@ -27,24 +22,24 @@ from specc.pipeline.engines import lend
 TABLE, IDS = "draft_table.bin", "draft_ids.bin"
 
 
-def open_head(recipe: Recipe, target: ModelSpec) -> Head | None:
+def open_head(recipe: Recipe, target: ModelSpec) -> DraftHead | None:
     """The recipe's trained head, if it has one; its n-gram table is checked too. Raises InputError for wrong files."""
-    part, table = recipe.draft.graph, recipe.draft.table
+    part, table = recipe.draft.engine_part, recipe.draft.table_part
     if table is not None and table.file:
-        check_table(recipe.folder / table.file, target)
+        check_ngram_table(recipe.folder / table.file, target)
     if part is not None and part.norm:
-        check_exit(recipe.folder / part.norm, part.layers, target)
+        check_exit_norm(recipe.folder / part.norm, part.layers, target)
     if part is None or not part.head:
         return None
     path = recipe.folder / part.head
-    head = read_head(converted(path, target) if is_published(path) else path)
+    head = read_draft_head(converted(path, target) if is_published(path) else path)
     check_head(head, part.kind, target, path)
     return head
 
 
 def norm_of(plan: Plan) -> Path | None:
     """The file with the norm that was trained for an early exit."""
-    part = plan.recipe.draft.graph
+    part = plan.recipe.draft.engine_part
     return plan.recipe.folder / part.norm if part is not None and part.norm else None
 
 
@@ -55,7 +50,7 @@ def converted(path: Path, target: ModelSpec) -> Path:
     weights = find_weights(path)
     files = [weights, weights.parent / "config.json"]
     inputs = {
-        "files": [file_of(file.parent, file.name).sha256 if file.is_file() else None for file in files],
+        "files": [describe_file(file.parent, file.name).sha256 if file.is_file() else None for file in files],
         "target": asdict(target),
         "code": code_hash("specc.exporter"),
     }
@@ -107,13 +102,13 @@ def write_head(plan: Plan, target: Described, steps: Steps, built: Stage, folder
 
 def file_stages(plan: Plan) -> list[Stage]:
     """The map of a reduced vocabulary and the n-gram table, as files of the bundle."""
-    stages, table = [], plan.recipe.draft.table
+    stages, table = [], plan.recipe.draft.table_part
     if plan.head is not None and plan.head.ids is not None:
-        content = ids_table(plan.head.ids)
+        content = encode_draft_ids(plan.head.ids)
         stages.append(stage("draft-ids", {"head": plan.head.sha256}, partial(write_file, IDS, content)))
     if table is not None and table.file:
         path = plan.recipe.folder / table.file
-        inputs = {"sha256": file_of(path.parent, path.name).sha256}
+        inputs = {"sha256": describe_file(path.parent, path.name).sha256}
         stages.append(
             stage("draft-table", inputs, lambda folder: write_file(TABLE, path.read_bytes(), folder))
         )
@@ -130,7 +125,7 @@ def origin(plan: Plan) -> dict[str, Any] | None:
     """Where a trained head comes from, for the manifest."""
     if plan.head is None:
         return None
-    part, head = plan.recipe.draft.graph, plan.head
+    part, head = plan.recipe.draft.engine_part, plan.head
     name = Path(part.head).name if part is not None and part.head else ""
     origin = {"head": name, "kind": head.kind, "sha256": head.sha256}
     return origin | (

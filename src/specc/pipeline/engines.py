@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specc.contracts.plan import EnginePlan, Plan
+from specc.contracts.engine_plan import EnginePlan
+from specc.contracts.plan import Plan
 from specc.errors import InputError
 from specc.pipeline import cache
 from specc.pipeline.cache import Stage, code_hash, stage
@@ -149,7 +150,7 @@ def build_plan(
     engine: EnginePlan, folder: Path, hardware: Hardware, library: str, sm: int | None, steps: Steps
 ) -> dict[str, Any]:
     """`NAME.plan` beside `NAME.onnx` in `folder`; what the builder says of it, and its hash."""
-    from specc.contracts.bundle import sha256_of
+    from specc.contracts.files import hash_file
 
     gpu = hardware.gpu
     assert gpu is not None
@@ -172,7 +173,7 @@ def build_plan(
     )
     parts = ("load", "parse", "build", "write")
     made = build_engine(job, lambda name: steps(name, parts.index(name) / len(parts)))
-    return {**asdict(made), "plan_sha256": sha256_of(folder / f"{engine.name}.plan")}
+    return {**asdict(made), "plan_sha256": hash_file(folder / f"{engine.name}.plan")}
 
 
 def lend(lender: Stage, folder: Path) -> list[Path]:

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from specc import targets
-from specc.atomic import scratch_folder, told
-from specc.contracts.bundle import Bundle, File, engine_hash, file_of, pack, read, verify
-from specc.contracts.plan import EnginePlan, ModelSpec
-from specc.contracts.recipe import Scheme
+from specc.atomic import io_errors, scratch_folder
+from specc.contracts.bundle.manifest import Bundle, read_bundle, verify_bundle
+from specc.contracts.bundle.writer import write_bundle
+from specc.contracts.engine_plan import EnginePlan
+from specc.contracts.files import File, describe_file, hash_engine
+from specc.contracts.model_spec import ModelSpec
+from specc.contracts.scheme import Scheme
 from specc.errors import EnvironmentFault, InputError
 from specc.pipeline.clock import Clock, Reporter
 from specc.pipeline.engines import TYPES, build_plan, finished, lend_files
 from specc.runtime import Gpu, gpu
 from specc.targets import Hardware
-from specc.targets.tensorrt import Builder, version_of
+from specc.targets.tensorrt import Builder, parse_version
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,13 @@ def finalize(
     without graphs, a graph that this TensorRT lacks operators for; EnvironmentFault, RuntimeFault: another GPU, no
     driver or an old one, a failed or killed build. The bundle stays as it was then.
     """
-    bundle = verify(read(folder))
+    bundle = verify_bundle(read_bundle(folder))
     hardware = hardware_of(bundle)
     kind = library or hardware.backend
     if sm is None:
         check_device(bundle, hardware, gpu())
     clock, made = Clock(reporter), {}
-    with told(f"finalizing {folder}"), scratch_folder(Path(f"{folder.resolve()}.plans")) as place:
+    with io_errors(f"finalizing {folder}"), scratch_folder(Path(f"{folder.resolve()}.plans")) as place:
         lend_files(bundle.folder, [file.path for file in bundle.files if ".onnx" in file.path], place)
         for name, part in bundle.manifest["engines"].items():
             check_graph(place / graph_of(part), kind, sm or part.get("sm") or gpu_sm(hardware))
@@ -110,7 +113,7 @@ def check_graph(graph: Path, kind: str, sm: int) -> None:
             f"finalize needs the package {error.name!r}; pip install {error.name}"
         ) from error
     version = open_library(kind).version
-    wrong = list_refusals(graph, Builder(version_of(version), sm, kind == "tensorrt-rtx"))
+    wrong = list_refusals(graph, Builder(parse_version(version), sm, kind == "tensorrt-rtx"))
     if wrong:
         raise InputError(f"{kind} {version} of this machine lacks what {graph.name} has: {'; '.join(wrong)}")
 
@@ -165,21 +168,21 @@ def scheme_of(name: str, manifest: Mapping[str, Any]) -> Scheme:
 def rewrite(bundle: Bundle, place: Path, made: Mapping[str, Mapping[str, Any]]) -> Bundle:
     """The bundle with plans beside its graphs: the manifest names them, its digest is another."""
     manifest = deepcopy(bundle.manifest)
-    plans = {name: file_of(place, f"{name}.plan") for name in made}
+    plans = {name: describe_file(place, f"{name}.plan") for name in made}
     kept = [file for file in bundle.files if file.path not in {plan.path for plan in plans.values()}]
     for name, facts in made.items():
         part = manifest["engines"][name]
         graph = part.get("graph_sha256", part["sha256"])
         part.pop("finalize", None)
         part.update(finished(engine_of(name, part, manifest["plan"]), graph, facts))
-        part["sha256"] = engine_hash([plans[name]])
+        part["sha256"] = hash_engine([plans[name]])
     manifest["files"] = [
         asdict(file) for file in sorted([*kept, *plans.values()], key=lambda file: file.path)
     ]
     manifest["provenance"]["finalized"] = {name: {k: facts[k] for k in TOLD} for name, facts in made.items()}
     sources: dict[str, tuple[Path, File]] = {file.path: (bundle.folder / file.path, file) for file in kept}
     sources.update({file.path: (place / file.path, file) for file in plans.values()})
-    written, _ = pack(bundle.folder, manifest, sources)
+    written, _ = write_bundle(bundle.folder, manifest, sources)
     return written
 
 

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.contracts.bundle import read_calibration
-from specc.contracts.plan import EnginePlan
+from specc.contracts.bundle.tables import decode_calibration
+from specc.contracts.engine_plan import EnginePlan
 from specc.contracts.recipe import Ranges
 from specc.pipeline.cache import Stage, code_hash, stage, tool_versions
 from specc.pipeline.checkpoint import Described, build_extra
@@ -53,7 +53,7 @@ def measure(origin: Described, how: Ranges, tokenizer: Stage, _: Path) -> dict[s
     """Run the float model over the calibration text."""
     import numpy as np
 
-    ids = read_calibration((tokenizer.folder / "calibration.bin").read_bytes())[:POSITIONS]
+    ids = decode_calibration((tokenizer.folder / "calibration.bin").read_bytes())[:POSITIONS]
     with build_extra():
         from specc.calib.scales import calibrate
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specc.atomic import told
+from specc.atomic import io_errors
 from specc.gate.report.page import page
 
 
@@ -27,7 +27,7 @@ def write(report: Mapping[str, Any], certificate: Path, folder: Path | None = No
     for path, text in zip(
         paths, (json.dumps(clean, indent=1, allow_nan=False) + "\n", page(clean)), strict=True
     ):
-        with told(f"writing the report {path}"):
+        with io_errors(f"writing the report {path}"):
             put(path, text)
     return paths
 

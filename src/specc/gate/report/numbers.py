@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from specc import __version__
-from specc.contracts.reasons import why
+from specc.contracts.reasons import explain_speculation
 from specc.gate import law, slots, speed, twosample
 from specc.gate.checks import Check
 from specc.runtime import Certificate, Info, Model, kernels
@@ -57,7 +57,7 @@ def compose(
         "speculation": {
             "enabled": not reasons,
             "reasons": reasons,
-            "why": why(not reasons, reasons, measured, lint, str(folder)),
+            "why": explain_speculation(not reasons, reasons, measured, lint, str(folder)),
         },
         "checks": [asdict(check) for check in checks],
         "judges": judges(checks),
