@@ -1,6 +1,7 @@
-# make demo   build the main recipe on real weights, certify it here, stream an answer
-# make test   the tests, against the installed wheel, then the C tests under sanitizers
-# make check  ruff and mypy
+# make demo       build the main recipe on real weights, certify it here, stream an answer
+# make test       the tests, against the installed wheel, then the C tests under sanitizers
+# make test-fast  the tests that need no export and no built engine, for the time between two edits
+# make check      formatters, ruff and mypy
 # Everything that these need is set up in .venv; a second run does only what changed.
 
 PYTHON ?= python3
@@ -19,7 +20,12 @@ C_BUILD := $(VENV)/c-sanitized
 FOLDERS := src exporter calib targets recipes runtime
 SOURCES := pyproject.toml $(shell find $(FOLDERS) -type f -not -path '*/__pycache__/*' -not -path '*/.*')
 
-.PHONY: demo test test-python test-c check clean
+FAST := $(addprefix ../../tests/,contracts targets runtime field_faults generate calib structure \
+  gate/test_lint.py gate/test_coupled.py gate/test_speed.py)
+FAST_MARKS := not slow and not weights and not gpu
+C_FOLDERS := runtime tests examples
+
+.PHONY: demo test test-fast test-python test-c check clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/demo.stamp $(VENV)/installed.stamp
@@ -35,6 +41,10 @@ test-python: $(VENV)/test.stamp $(VENV)/demo.stamp $(VENV)/installed.stamp
 	mkdir -p $(VENV)/empty
 	cd $(VENV)/empty && ../bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. ../../tests $(PYTEST)
 
+test-fast: $(VENV)/test.stamp $(VENV)/demo.stamp $(VENV)/installed.stamp
+	mkdir -p $(VENV)/empty
+	cd $(VENV)/empty && ../bin/python -m pytest -c ../../pyproject.toml --rootdir ../.. $(FAST) -q -m "$(FAST_MARKS)" $(PYTEST)
+
 test-c: $(VENV)/test.stamp $(VENV)/installed.stamp
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S runtime -B $(C_BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Debug -DSPECC_SANITIZE=ON -DSPECC_TESTS=ON
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build $(C_BUILD)
@@ -43,7 +53,9 @@ test-c: $(VENV)/test.stamp $(VENV)/installed.stamp
 
 # mypy wants to see one package, as the wheel lays it out.
 check: $(VENV)/dev.stamp $(VENV)/demo.stamp
+	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
+	find $(C_FOLDERS) -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 	rm -rf $(VENV)/typed && mkdir -p $(VENV)/typed/specc
 	ln -s $(CURDIR)/src/specc/* $(VENV)/typed/specc/
 	ln -s $(addprefix $(CURDIR)/,exporter calib targets recipes) $(VENV)/typed/specc/
