@@ -1,26 +1,23 @@
-"""Trace the Hugging Face module itself into the `ort` dialect: one graph, symbolic rows, caches in place.
+"""Trace the Hugging Face module itself into the `ort` dialect: one graph, symbolic rows, KV caches in place.
 
-Attention is swapped at the door: transformers lets us register an attention function, and ours emits
-`com.microsoft::GroupQueryAttention` over a cache of fixed capacity. Rotary angles become a table that the model's own
-rotary module fills, so every kind of scaling that does not depend on the length of the call is kept as it is.
+transformers lets a program register an attention function; the one registered here emits
+`com.microsoft::GroupQueryAttention` over a KV cache of fixed capacity. Rotary angles become a table that the model's
+own rotary module fills, so every kind of scaling that does not depend on the length of a call is kept.
 """
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
 
 from specc.contracts.engine_plan import EnginePlan
-from specc.errors import EnvironmentFault, InputError
-from specc.exporter.checkpoint.spec import ROPE_TYPES
+from specc.errors import EnvironmentFault
+from specc.exporter.checkpoint.spec import check_rope
 from specc.exporter.graph.graph import OPSETS, Graph
 from specc.exporter.graph.silence import silence_libraries
+from specc.exporter.module_view import AttentionFunction, copy_shallow, swap_attention
 
 ATTENTION = "specc_ort"
 SAMPLE_ROWS, SAMPLE_WANTED = 5, 3
@@ -30,16 +27,21 @@ def trace_graph(model: torch.nn.Module, plan: EnginePlan) -> Graph:
     """Trace `model` (fp32, eval, on CPU) for one engine; the model is left as it was.
 
     Inputs, outputs and their shapes are those of the graph signature; rows R and wanted rows m are symbolic. With
-    `plan.layers` below the model's count only the first layers, the final norm and the head are traced.
-    Raises InputError for a rotary kind whose table would depend on the call, EnvironmentFault when an axis that must be
-    symbolic came out fixed.
+    `plan.layers` below the model's count only the first layers, the final norm and the lm_head are traced.
+    Raises InputError for a rotary kind whose table would depend on the call, EnvironmentFault when an axis that
+    must be symbolic came out fixed.
     """
-    check_rope(model.config)
+    check_rope(model.config.to_dict(), plan.name)
     step = CacheStep(keeps_hidden=plan.hidden)
-    engine = TracedCall(take_layers(model, plan, step), step).eval()
-    with swap_attention(model.config, plan.layers, step), torch.no_grad(), silence_libraries():
+    call = TracedCall(take_layers(model, plan, step), step).eval()
+    attend = make_attention(step)
+    with (
+        swap_attention(model.config, ATTENTION, attend, plan.layers),
+        torch.no_grad(),
+        silence_libraries(),
+    ):
         program = torch.onnx.export(
-            engine,
+            call,
             make_sample_inputs(model.config, plan),
             dynamo=True,
             opset_version=OPSETS[""],
@@ -66,17 +68,21 @@ def trace_graph(model: torch.nn.Module, plan: EnginePlan) -> Graph:
 
 @dataclass
 class CacheStep:
-    """What the attention function and the final norm read and write while one call is traced."""
+    """What the attention function and the final norm read and write while one call is traced.
+
+    last: int32 [1], index of the last valid slot after the call; total: int32 [], valid slots after the call;
+    logit_rows: int64 [m]; hidden: fp32 [1, R, hidden], the input of the lm_head for every row.
+    """
 
     past_k: tuple[torch.Tensor, ...] = ()
     past_v: tuple[torch.Tensor, ...] = ()
     present_k: dict[int, torch.Tensor] = field(default_factory=dict)
     present_v: dict[int, torch.Tensor] = field(default_factory=dict)
-    last: torch.Tensor | None = None  # int32 [1]: index of the last valid slot after the call
-    total: torch.Tensor | None = None  # int32 []: valid slots after the call
-    logit_rows: torch.Tensor | None = None  # int64 [m]
+    last: torch.Tensor | None = None
+    total: torch.Tensor | None = None
+    logit_rows: torch.Tensor | None = None
     keeps_hidden: bool = False
-    hidden: torch.Tensor | None = None  # fp32 [1, R, hidden]: what the head would multiply, of every row
+    hidden: torch.Tensor | None = None
 
 
 class TracedCall(torch.nn.Module):
@@ -111,7 +117,7 @@ class TracedCall(torch.nn.Module):
 
 
 class RotaryTable(torch.nn.Module):
-    """Cos and sin of positions 0..capacity-1, computed once by the model's own rotary module; fp32 [capacity, dim]."""
+    """Cos and sin, fp32 [capacity, dim], computed once by the model's own rotary module; looked up by position."""
 
     def __init__(self, rotary: torch.nn.Module, capacity: int) -> None:
         super().__init__()
@@ -126,7 +132,7 @@ class RotaryTable(torch.nn.Module):
 
 
 class WantedRows(torch.nn.Module):
-    """The final norm over the rows whose logits are wanted, [1, R, hidden] -> [1, m, hidden]."""
+    """The final norm over the rows whose logits are asked for, [1, R, hidden] -> [1, m, hidden]."""
 
     def __init__(self, norm: torch.nn.Module, step: CacheStep) -> None:
         super().__init__()
@@ -141,19 +147,8 @@ class WantedRows(torch.nn.Module):
         return wanted
 
 
-def check_rope(config: Any) -> None:
-    """Refuse a rotary kind that is unknown or whose angles depend on the length of a call."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    kind = parameters.get("rope_type", "default")
-    if kind not in ROPE_TYPES:
-        raise InputError(
-            f"The checkpoint's rope_type is {kind!r}, which this exporter does not know how to fix into a table; "
-            f"use a checkpoint with one of {', '.join(ROPE_TYPES)}."
-        )
-
-
 def take_layers(model: Any, plan: EnginePlan, step: CacheStep) -> torch.nn.Module:
-    """The same modules seen with fewer layers, table rotary and row-gathering norm; nothing is copied or changed."""
+    """A view of `model` with its first layers, a rotary table and a final norm that gathers the wanted rows."""
     base = copy_shallow(model.base_model)
     base._modules["layers"] = torch.nn.ModuleList(list(base.layers)[: plan.layers])
     base._modules["rotary_emb"] = RotaryTable(base.rotary_emb, plan.capacity)
@@ -163,30 +158,15 @@ def take_layers(model: Any, plan: EnginePlan, step: CacheStep) -> torch.nn.Modul
     return view
 
 
-def copy_shallow(module: Any) -> Any:
-    """A module object of its own over the very same parameters and children."""
-    twin = copy.copy(module)
-    twin.__dict__["_modules"] = dict(module._modules)
-    return twin
-
-
-@contextlib.contextmanager
-def swap_attention(config: Any, layers: int, step: CacheStep) -> Iterator[None]:
-    """Route the attention of every layer to the cache-updating operator while the block runs."""
+def make_attention(step: CacheStep) -> AttentionFunction:
+    """The attention function of every layer: the operator that updates the KV cache."""
 
     def attend(
         module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any
     ) -> Any:
         return emit_attention(step, module.layer_idx, query, key, value, scaling), None
 
-    AttentionInterface.register(ATTENTION, attend)
-    AttentionMaskInterface.register(ATTENTION, lambda *_, **__: None)
-    before = config._attn_implementation, config.num_hidden_layers
-    config._attn_implementation, config.num_hidden_layers = ATTENTION, layers
-    try:
-        yield
-    finally:
-        config._attn_implementation, config.num_hidden_layers = before
+    return attend
 
 
 def emit_attention(
@@ -224,7 +204,7 @@ def flatten_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def make_sample_inputs(config: Any, plan: EnginePlan) -> tuple[Any, ...]:
-    """Inputs to trace with; odd sizes, so that no axis is taken for a constant."""
+    """Inputs to trace with; their sizes are unusual, so that no axis is taken for a constant."""
     spec = plan.spec
     shape = (1, spec.kv_heads, plan.capacity, spec.head_dim)
     past_k, past_v = (tuple(torch.zeros(shape) for _ in range(plan.layers)) for _ in range(2))
@@ -234,7 +214,7 @@ def make_sample_inputs(config: Any, plan: EnginePlan) -> tuple[Any, ...]:
 
 
 def make_dynamic_shapes(layers: int) -> tuple[Any, ...]:
-    """Rows and wanted rows are symbolic, everything else is fixed."""
+    """Rows and wanted rows are symbolic, every other axis is fixed."""
     rows, wanted = torch.export.Dim("rows", min=1, max=4096), torch.export.Dim("wanted", min=1, max=4096)
     fixed: tuple[dict[int, Any], ...] = ({},) * layers
     return {1: rows}, {}, {1: rows}, {0: wanted}, fixed, fixed
@@ -254,6 +234,6 @@ def check_symbolic(graph: Graph) -> None:
         shape = values[name].shape
         if shape is None or isinstance(shape[axis], int):
             raise EnvironmentFault(
-                f"torch {torch.__version__} fixed axis {axis} of {name!r} in the {graph.name} graph although it was "
-                "asked to stay symbolic; install the torch version that the lock file names."
+                f"torch {torch.__version__} fixed axis {axis} of {name!r} in the {graph.name} graph although it "
+                "was asked to stay symbolic; install the torch version that the lock file names."
             )

@@ -17,7 +17,7 @@ OUTPUTS = 4096  # unpacked at a time, to bound memory
 BOUND = 2e-3  # the reference rounds activations as the operator does, so what is left is the order of sums
 
 
-def product_error(node: ir.Node, rng: np.random.Generator) -> float:
+def measure_product_error(node: ir.Node, rng: np.random.Generator) -> float:
     """Relative error of one specc::MatMul over random rows, with the norm, bias, gate and residual that it has."""
     packed, norm, bias, residual = (read_constant(value) for value in (*node.inputs, None, None, None)[1:5])
     assert packed is not None
@@ -28,12 +28,12 @@ def product_error(node: ir.Node, rng: np.random.Generator) -> float:
     )
     residual = rng.standard_normal((ROWS, a["kept"]), dtype=np.float32) if has_residual else None
     got = run_node(node, [x, packed, norm, bias, residual])
-    product = reference_product(rounded(normed(x, norm, a["epsilon"])), packed, a)
+    product = compute_product(round_activations(apply_norm(x, norm, a["epsilon"])), packed, a)
     wanted = product + (0 if bias is None else bias) + (0 if residual is None else residual)
     return relative_norm(got - wanted, product)
 
 
-def normed(x: np.ndarray, weight: np.ndarray | None, epsilon: float) -> np.ndarray:
+def apply_norm(x: np.ndarray, weight: np.ndarray | None, epsilon: float) -> np.ndarray:
     """RMSNorm of the rows [r, k]; x itself without a weight."""
     if weight is None:
         return x
@@ -41,14 +41,14 @@ def normed(x: np.ndarray, weight: np.ndarray | None, epsilon: float) -> np.ndarr
     return np.asarray(x * scale * weight, np.float32)
 
 
-def rounded(x: np.ndarray) -> np.ndarray:
+def round_activations(x: np.ndarray) -> np.ndarray:
     """Rows [r, k] as the operators see them: int8 by block of 32, largest value at 127."""
     blocks = x.reshape(x.shape[0], -1, BLOCK).astype(np.float64)
     step = np.abs(blocks).max(-1, keepdims=True) / 127
     return np.asarray(np.rint(blocks / np.where(step == 0, 1, step)) * step, np.float32).reshape(x.shape)
 
 
-def reference_product(x: np.ndarray, packed: np.ndarray, attributes: Any) -> np.ndarray:
+def compute_product(x: np.ndarray, packed: np.ndarray, attributes: Any) -> np.ndarray:
     """x [r, k] times the unpacked weight, gated where the node is; fp32 [r, kept]."""
     kind, n = KINDS[attributes["kind"]], attributes["outputs"]
     groups = packed.reshape(-(-n // GROUP), -1)
@@ -58,17 +58,17 @@ def reference_product(x: np.ndarray, packed: np.ndarray, attributes: Any) -> np.
         for part in (groups[i : i + step] for i in range(0, len(groups), step))
     ]
     y = np.concatenate(parts, axis=1)[:, :n]
-    return gated(y) if attributes["gate"] else y
+    return apply_gate(y) if attributes["gate"] else y
 
 
-def gated(y: np.ndarray) -> np.ndarray:
+def apply_gate(y: np.ndarray) -> np.ndarray:
     """silu(gate) * up of columns in turns of 8: fp32 [r, 2 n] -> [r, n]."""
     turns = y.reshape(y.shape[0], -1, 2, GATED)
     gate, up = turns[:, :, 0].reshape(y.shape[0], -1), turns[:, :, 1].reshape(y.shape[0], -1)
     return np.asarray(gate / (1 + np.exp(-gate.astype(np.float64))) * up, np.float32)
 
 
-def embedding_error(node: ir.Node, rng: np.random.Generator) -> float:
+def measure_embedding_error(node: ir.Node, rng: np.random.Generator) -> float:
     """Relative error of one specc::Embedding: the first id, the last one and some between."""
     packed = read_constant(node.inputs[1])
     assert packed is not None

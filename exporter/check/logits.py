@@ -87,19 +87,19 @@ def compute_reference(model: Any, plan: EnginePlan, tokens: TokenizerJson) -> Re
     try:
         near = [c for c in cases if not c.offset]
         found = group_by_case(
-            near, float_logits(model, ids, sorted({r for c in near for r in range(c.past, c.past + c.rows)}))
+            near, compute_rows(model, ids, sorted({r for c in near for r in range(c.past, c.past + c.rows)}))
         )
         for case in (c for c in cases if c.offset):
             rows = list(range(case.past, case.past + case.rows))
             found.update(
-                group_by_case([case], float_logits(model, ids[: case.past + case.rows], rows, case.offset))
+                group_by_case([case], compute_rows(model, ids[: case.past + case.rows], rows, case.offset))
             )
     finally:
         model.config.num_hidden_layers = before
     return Reference(ids, found)
 
 
-def float_logits(model: Any, ids: np.ndarray, rows: list[int], offset: int = 0) -> dict[int, np.ndarray]:
+def compute_rows(model: Any, ids: np.ndarray, rows: list[int], offset: int = 0) -> dict[int, np.ndarray]:
     """Row -> logits [vocab] of the module over the whole text."""
     with torch.no_grad():
         position = torch.arange(offset, offset + len(ids))[None]
@@ -113,7 +113,7 @@ def float_logits(model: Any, ids: np.ndarray, rows: list[int], offset: int = 0) 
 def compute_logits(model: Any, ids: np.ndarray) -> np.ndarray:
     """fp32 [n, vocab] of the module for every position of ids [n]."""
     rows = list(range(len(ids)))
-    found = float_logits(model, ids, rows)
+    found = compute_rows(model, ids, rows)
     return np.stack([found[row] for row in rows])
 
 

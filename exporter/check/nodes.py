@@ -26,7 +26,7 @@ def check_nodes(graph: Graph, bound: float = BOUND) -> float:
     """
     rng, worst = np.random.default_rng(11), 0.0
     for node in graph.model.graph:
-        judge = JUDGES.get((node.domain, node.op_type))
+        judge = MEASURES.get((node.domain, node.op_type))
         if judge is None:
             continue
         limit = bound if node.domain == MICROSOFT else min(bound, cpu_nodes.BOUND)
@@ -37,16 +37,16 @@ def check_nodes(graph: Graph, bound: float = BOUND) -> float:
     return worst
 
 
-def product_error(node: ir.Node, rng: np.random.Generator) -> float:
+def measure_product_error(node: ir.Node, rng: np.random.Generator) -> float:
     """Relative error of one MatMulNBits over random rows, against its dequantized weight."""
-    blocks = blocks_of(node)
+    blocks = read_blocks(node)
     x = rng.standard_normal((ROWS, blocks.k), dtype=np.float32)
     wanted = x @ dequantize_blocks(blocks).T
-    got = single_node(blocks, int(node.attributes["accuracy_level"].as_int())).run(None, {"x": x})[0]
+    got = open_product(blocks, int(node.attributes["accuracy_level"].as_int())).run(None, {"x": x})[0]
     return relative_norm(got - wanted, wanted)
 
 
-def blocks_of(node: ir.Node) -> Blocks:
+def read_blocks(node: ir.Node) -> Blocks:
     """The node's weight, its first outputs only when there are many."""
     arrays = [
         None if v is None or v.const_value is None else np.asarray(v.const_value.numpy())[:OUTPUTS]
@@ -60,10 +60,10 @@ def blocks_of(node: ir.Node) -> Blocks:
     )
 
 
-def single_node(blocks: Blocks, level: int) -> ort.InferenceSession:
+def open_product(blocks: Blocks, level: int) -> ort.InferenceSession:
     """A session with one MatMulNBits, x [rows, k] -> y [rows, n]."""
     parts = {"codes": blocks.codes, "scales": blocks.scales, "zeros": blocks.zeros}
-    weights = [constant_value(name, array) for name, array in parts.items() if array is not None]
+    weights = [make_constant(name, array) for name, array in parts.items() if array is not None]
     x = ir.Value(name="x", shape=ir.Shape(["rows", blocks.k]), type=ir.TensorType(ir.DataType.FLOAT))
     attributes: dict[str, Any] = {
         "K": blocks.k,
@@ -80,7 +80,7 @@ def single_node(blocks: Blocks, level: int) -> ort.InferenceSession:
     return open_session(inner)
 
 
-def constant_value(name: str, array: np.ndarray) -> ir.Value:
+def make_constant(name: str, array: np.ndarray) -> ir.Value:
     """An initializer."""
     tensor = ir.tensor(array, name=name)
     return ir.Value(
@@ -88,8 +88,8 @@ def constant_value(name: str, array: np.ndarray) -> ir.Value:
     )
 
 
-JUDGES = {
-    (MICROSOFT, "MatMulNBits"): product_error,
-    (SPECC, "MatMul"): cpu_nodes.product_error,
-    (SPECC, "Embedding"): cpu_nodes.embedding_error,
+MEASURES = {
+    (MICROSOFT, "MatMulNBits"): measure_product_error,
+    (SPECC, "MatMul"): cpu_nodes.measure_product_error,
+    (SPECC, "Embedding"): cpu_nodes.measure_embedding_error,
 }

@@ -14,7 +14,7 @@ SPECC = "specc"
 
 def run_node(node: ir.Node, arrays: list[np.ndarray | None]) -> np.ndarray:
     """The node's first output when these arrays are its inputs; None where it has no such input."""
-    values = [None if array is None else input_value(f"in{i}", array) for i, array in enumerate(arrays)]
+    values = [None if array is None else make_input(f"in{i}", array) for i, array in enumerate(arrays)]
     twin = ir.node(node.op_type, values, attributes=dict(node.attributes), domain=node.domain)
     y = twin.outputs[0]
     y.name, y.type = "y", ir.TensorType(ir.DataType.FLOAT)
@@ -24,7 +24,7 @@ def run_node(node: ir.Node, arrays: list[np.ndarray | None]) -> np.ndarray:
     return np.asarray(open_session(inner).run(None, feeds)[0])
 
 
-def input_value(name: str, array: np.ndarray) -> ir.Value:
+def make_input(name: str, array: np.ndarray) -> ir.Value:
     """A graph input of an array's type and shape."""
     return ir.Value(
         name=name, shape=ir.Shape(array.shape), type=ir.TensorType(ir.DataType.from_numpy(array.dtype))

@@ -50,7 +50,7 @@ class Checkpoint:
         """The tokenizer; a GGUF's is converted by transformers, which takes seconds."""
         path = self.source.path / "tokenizer.json"
         return TokenizerJson(
-            path.read_text(encoding="utf-8") if path.is_file() else converted_tokenizer(self.source)
+            path.read_text(encoding="utf-8") if path.is_file() else convert_tokenizer(self.source)
         )
 
     @cached_property
@@ -136,7 +136,7 @@ def load_module(source: Source) -> torch.nn.Module:
     return loaded
 
 
-def converted_tokenizer(source: Source) -> str:
+def convert_tokenizer(source: Source) -> str:
     """tokenizer.json text of a checkpoint that has no such file."""
     from transformers import AutoTokenizer
 

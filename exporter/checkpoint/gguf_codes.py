@@ -47,7 +47,7 @@ class GgufCodes:
 
     def one(self, name: str, weight: np.ndarray) -> Codes | None:
         """One stored tensor whose rows are the first of `weight`, in file order or with rotary halves put back."""
-        tensor = self.tensors.get(stored_name(name)) or self.tensors.get(
+        tensor = self.tensors.get(translate_name(name)) or self.tensors.get(
             "token_embd.weight" if name == "lm_head.weight" else ""
         )
         if (
@@ -58,7 +58,7 @@ class GgufCodes:
         ):
             return None
         codes = self.read(tensor)
-        return None if codes is None else in_module_order(codes, weight[: tensor.dims[1]])
+        return None if codes is None else reorder_rows(codes, weight[: tensor.dims[1]])
 
     def read(self, tensor: TensorInfo) -> Codes | None:
         """The codes of one tensor; None for a kind that the kernels do not have."""
@@ -71,7 +71,7 @@ class GgufCodes:
         return reader(np.asarray(raw))
 
 
-def stored_name(name: str) -> str:
+def translate_name(name: str) -> str:
     """`model.layers.3.mlp.up_proj.weight` -> `blk.3.ffn_up.weight`."""
     match = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.weight", name)
     if match and match[2] in LAYER_NAMES:
@@ -81,7 +81,7 @@ def stored_name(name: str) -> str:
     )
 
 
-def in_module_order(codes: Codes, weight: np.ndarray) -> Codes | None:
+def reorder_rows(codes: Codes, weight: np.ndarray) -> Codes | None:
     """The codes whose rows are those of `weight`; llama.cpp stores the halves of query and key heads in turns."""
     floats = dequantize_codes(codes)
     if np.array_equal(floats, weight):
@@ -91,28 +91,28 @@ def in_module_order(codes: Codes, weight: np.ndarray) -> Codes | None:
     return None if (order < 0).any() else codes.outputs(order)
 
 
-def half(raw: np.ndarray, at: int) -> np.ndarray:
+def read_halves(raw: np.ndarray, at: int) -> np.ndarray:
     """float16 [n, blocks] at a byte of each block."""
     return np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)[..., 0]
 
 
-def nibbles(raw: np.ndarray) -> np.ndarray:
+def unpack_block_nibbles(raw: np.ndarray) -> np.ndarray:
     """uint8 [n, blocks, 16] -> [n, blocks * 32]: low nibbles are the first half of a block."""
     return np.concatenate([raw & 15, raw >> 4], axis=-1).reshape(raw.shape[0], -1)
 
 
 def read_q4_0(raw: np.ndarray) -> Codes:
     """f16 scale, 16 bytes; weight = scale * (code - 8)."""
-    return Codes("w4", nibbles(raw[..., 2:]), half(raw, 0))
+    return Codes("w4", unpack_block_nibbles(raw[..., 2:]), read_halves(raw, 0))
 
 
 def read_q4_1(raw: np.ndarray) -> Codes:
     """f16 scale, f16 minimum, 16 bytes; weight = scale * code + minimum."""
-    return Codes("w4m", nibbles(raw[..., 4:]), half(raw, 0), half(raw, 2))
+    return Codes("w4m", unpack_block_nibbles(raw[..., 4:]), read_halves(raw, 0), read_halves(raw, 2))
 
 
 def read_q8_0(raw: np.ndarray) -> Codes:
     """f16 scale, 32 signed bytes; weight = scale * code."""
     return Codes(
-        "w8", np.ascontiguousarray(raw[..., 2:]).view(np.int8).reshape(raw.shape[0], -1), half(raw, 0)
+        "w8", np.ascontiguousarray(raw[..., 2:]).view(np.int8).reshape(raw.shape[0], -1), read_halves(raw, 0)
     )

@@ -45,14 +45,14 @@ def read_gguf_header(path: Path) -> GgufHeader:
     """Read the head of a GGUF file (version 2 or 3, little endian); raises InputError when it is cut or is none."""
     try:
         with path.open("rb") as file:
-            return parse(file, path)
+            return parse_header(file, path)
     except (struct.error, EOFError, UnicodeDecodeError, KeyError, MemoryError, OverflowError):
         raise InputError(
             f"The GGUF file {path.name} ends inside its header; it is truncated, fetch it again."
         ) from None
 
 
-def parse(file: BinaryIO, path: Path) -> GgufHeader:
+def parse_header(file: BinaryIO, path: Path) -> GgufHeader:
     """Header of an open file."""
     if file.read(4) != MAGIC:
         raise InputError(f"The file {path.name} does not start as a GGUF file; name a GGUF checkpoint.")

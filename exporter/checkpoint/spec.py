@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,10 @@ def read_folder_spec(source: Source, tokens: TokenizerJson, digest: str) -> Mode
         raise InputError(
             f"The checkpoint folder {source.path.name} has no readable config.json; name a Hugging Face folder."
         )
-    check_rope(config, source)
+    check_rope(config, source.path.name)
     heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
     shapes = read_tensor_shapes(source.path)
-    bos = token_id(read_json(source.path / "tokenizer_config.json").get("bos_token"), tokens)
+    bos = find_token_id(read_json(source.path / "tokenizer_config.json").get("bos_token"), tokens)
     return ModelSpec(
         architecture=str(config.get("model_type")),
         vocab=int(config["vocab_size"]),
@@ -89,9 +90,9 @@ def read_folder_spec(source: Source, tokens: TokenizerJson, digest: str) -> Mode
         intermediate=int(config["intermediate_size"]),
         max_context=int(config["max_position_embeddings"]),
         tied="lm_head.weight" not in shapes,
-        eos=end_tokens(source.path, config, tokens),
+        eos=find_end_tokens(source.path, config, tokens),
         bos=bos if bos is not None else config.get("bos_token_id"),
-        parameters=sum(product(shape) for shape in shapes.values()),
+        parameters=sum(count_elements(shape) for shape in shapes.values()),
         id_map_sha256=hash_id_map(tokens.by_id),
         weights_sha256=digest,
         revision=source.revision or config.get("_commit_hash"),
@@ -99,39 +100,42 @@ def read_folder_spec(source: Source, tokens: TokenizerJson, digest: str) -> Mode
     )
 
 
-def check_rope(config: dict[str, Any], source: Source) -> None:
-    """Refuse a rotary kind that is unknown or whose angles depend on the length of a call."""
+def check_rope(config: Mapping[str, Any], checkpoint: str) -> None:
+    """Refuse a rotary kind that is unknown or whose angles depend on the length of a call.
+
+    `config`: a config.json, or the same keys of a loaded module. Raises InputError.
+    """
     parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind not in ROPE_TYPES:
         raise InputError(
-            f"The checkpoint {source.path.name} has rope_type {kind!r}, whose positions cannot be put into a table; "
+            f"The checkpoint {checkpoint} has rope_type {kind!r}, whose positions cannot be put into a table; "
             f"use a checkpoint with one of {', '.join(ROPE_TYPES)}."
         )
 
 
-def end_tokens(folder: Path, config: dict[str, Any], tokens: TokenizerJson) -> tuple[int, ...]:
+def find_end_tokens(folder: Path, config: dict[str, Any], tokens: TokenizerJson) -> tuple[int, ...]:
     """All ids that end a text: configuration, generation configuration and tokenizer together."""
     ends = {
-        *as_list(config.get("eos_token_id")),
-        *as_list(read_json(folder / "generation_config.json").get("eos_token_id")),
+        *list_ids(config.get("eos_token_id")),
+        *list_ids(read_json(folder / "generation_config.json").get("eos_token_id")),
     }
-    named = token_id(read_json(folder / "tokenizer_config.json").get("eos_token"), tokens)
+    named = find_token_id(read_json(folder / "tokenizer_config.json").get("eos_token"), tokens)
     return tuple(sorted(ends | ({named} if named is not None else set())))
 
 
-def as_list(value: Any) -> list[int]:
+def list_ids(value: Any) -> list[int]:
     """An id, a list of ids or nothing, as a list."""
     return [] if value is None else [int(v) for v in value] if isinstance(value, list) else [int(value)]
 
 
-def token_id(token: Any, tokens: TokenizerJson) -> int | None:
+def find_token_id(token: Any, tokens: TokenizerJson) -> int | None:
     """Id of a token given as a string or as {"content": ...}."""
     text = token.get("content") if isinstance(token, dict) else token
     return next((i for i, known in tokens.by_id.items() if known == text), None)
 
 
-def product(shape: list[int]) -> int:
+def count_elements(shape: list[int]) -> int:
     """Numbers in a tensor of this shape."""
     count = 1
     for dim in shape:

@@ -70,7 +70,7 @@ def compare_tokenizers(
     """
     check_ids(target, draft, names)
     check_rules(target, draft, names)
-    return tuple(extra_notes(target, draft, names[1]) + extra_notes(draft, target, names[0]))
+    return tuple(note_extra_tokens(target, draft, names[1]) + note_extra_tokens(draft, target, names[0]))
 
 
 def check_ids(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, str]) -> None:
@@ -84,7 +84,7 @@ def check_ids(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, str
         ):
             continue
         raise InputError(
-            f"{named(names)} have different tokenizers: id {i} is {ours!r} in {names[0]}, {theirs!r} in {names[1]}; "
+            f"{join_names(names)} have different tokenizers: id {i} is {ours!r} in {names[0]}, {theirs!r} in {names[1]}; "
             "take models that were trained with one tokenizer."
         )
 
@@ -92,27 +92,27 @@ def check_ids(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, str
 def check_rules(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, str]) -> None:
     """Normalizer, pre-tokenizer, decoder and merges must be equal."""
     pairs = [(name, target.json.get(name), draft.json.get(name)) for name in RULES]
-    pairs.append(("merges", merges(target), merges(draft)))
+    pairs.append(("merges", list_merges(target), list_merges(draft)))
     for name, ours, theirs in pairs:
         if ours != theirs:
             raise InputError(
-                f"{named(names)} have different tokenizers: the {name.replace('_', '-')} is not the same "
+                f"{join_names(names)} have different tokenizers: the {name.replace('_', '-')} is not the same "
                 "although the ids are; take models that were trained with one tokenizer."
             )
 
 
-def named(names: tuple[str, str]) -> str:
+def join_names(names: tuple[str, str]) -> str:
     """Both names at the head of a sentence."""
     return f"{names[0][0].upper()}{names[0][1:]} and {names[1]}"
 
 
-def merges(tokens: TokenizerJson) -> list[tuple[str, ...]]:
+def list_merges(tokens: TokenizerJson) -> list[tuple[str, ...]]:
     """Merge rules as pairs; both spellings of tokenizer.json ("a b" and ["a", "b"]) read alike."""
     listed = tokens.json["model"].get("merges") or []
     return [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in listed]
 
 
-def extra_notes(a: TokenizerJson, b: TokenizerJson, name: str) -> list[str]:
+def note_extra_tokens(a: TokenizerJson, b: TokenizerJson, name: str) -> list[str]:
     """One note per special token that only `b` has."""
     return [
         f"id {i} {token!r} is a special token of {name} only"
@@ -123,8 +123,8 @@ def extra_notes(a: TokenizerJson, b: TokenizerJson, name: str) -> list[str]:
 
 def list_id_bytes(tokens: TokenizerJson) -> list[bytes]:
     """What each id 0..count-1 adds to decoded text; special tokens and unused ids add nothing."""
-    kinds = decoder_kinds(tokens.json.get("decoder"))
-    one = byte_level if "ByteLevel" in kinds else sentence_piece
+    kinds = list_decoder_kinds(tokens.json.get("decoder"))
+    one = decode_byte_level if "ByteLevel" in kinds else decode_sentence_piece
     out = [b""] * tokens.count
     for i, token in tokens.by_id.items():
         out[i] = b"" if i in tokens.special else one(token)
@@ -133,7 +133,7 @@ def list_id_bytes(tokens: TokenizerJson) -> list[bytes]:
 
 def strips_leading_space(tokens: TokenizerJson) -> bool:
     """Whether a decoded text loses the space that its first token starts with (SentencePiece)."""
-    for part in decoder_parts(tokens.json.get("decoder")):
+    for part in flatten_decoder(tokens.json.get("decoder")):
         if part.get("type") == "Strip" and part.get("content") == " " and part.get("start", 0) > 0:
             return True
         if part.get("type") == "Metaspace":
@@ -143,37 +143,37 @@ def strips_leading_space(tokens: TokenizerJson) -> bool:
     return False
 
 
-def decoder_parts(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+def flatten_decoder(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
     """The decoders of a tokenizer, a sequence spread out."""
     if decoder is None:
         return []
     inner = decoder.get("decoders") if decoder.get("type") == "Sequence" else None
-    return [p for d in inner for p in decoder_parts(d)] if inner else [decoder]
+    return [p for d in inner for p in flatten_decoder(d)] if inner else [decoder]
 
 
-def decoder_kinds(decoder: dict[str, Any] | None) -> set[str]:
+def list_decoder_kinds(decoder: dict[str, Any] | None) -> set[str]:
     """Type names of a tokenizer's decoders."""
-    return {str(part.get("type")) for part in decoder_parts(decoder)}
+    return {str(part.get("type")) for part in flatten_decoder(decoder)}
 
 
-def byte_level(token: str) -> bytes:
+def decode_byte_level(token: str) -> bytes:
     """Bytes of a byte-level token; one with a character outside the byte alphabet stands for itself."""
     values = [BYTE_OF.get(c) for c in token]
     return token.encode() if any(v is None for v in values) else bytes(v for v in values if v is not None)
 
 
-def sentence_piece(token: str) -> bytes:
+def decode_sentence_piece(token: str) -> bytes:
     """Bytes of a SentencePiece token: <0xE2> is one byte, the space mark is a space."""
     if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
         return bytes([int(token[3:5], 16)])
     return token.replace(SPACE, " ").encode()
 
 
-def byte_alphabet() -> dict[str, int]:
+def make_byte_alphabet() -> dict[str, int]:
     """Character -> byte of GPT-2's byte-level alphabet."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [b for b in range(256) if b not in plain]
     return {**{chr(b): b for b in plain}, **{chr(256 + i): b for i, b in enumerate(rest)}}
 
 
-BYTE_OF = byte_alphabet()
+BYTE_OF = make_byte_alphabet()

@@ -42,7 +42,7 @@ def hash_weights(path: Path) -> str:
 def check_weights(path: Path) -> None:
     """Raise InputError for a cut safetensors file, before a loader meets it."""
     for file in find_weight_files(path):
-        ends = [int(entry["data_offsets"][1]) for _, entry in safetensors_entries(file)]
+        ends = [int(entry["data_offsets"][1]) for _, entry in read_tensor_entries(file)]
         with file.open("rb") as data:
             start = 8 + int.from_bytes(data.read(8), "little")
         if start + max(ends, default=0) > file.stat().st_size:
@@ -51,7 +51,7 @@ def check_weights(path: Path) -> None:
             )
 
 
-def safetensors_entries(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_tensor_entries(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, header entry) of each tensor in a safetensors file."""
     with file.open("rb") as data:
         length = int.from_bytes(data.read(8), "little")
@@ -72,7 +72,7 @@ def read_tensor_shapes(folder: Path) -> dict[str, list[int]]:
     return {
         name: entry["shape"]
         for file in find_weight_files(folder)
-        for name, entry in safetensors_entries(file)
+        for name, entry in read_tensor_entries(file)
     }
 
 
@@ -81,7 +81,7 @@ def read_dtype(path: Path) -> str:
     if path.is_file():
         return "GGUF"
     files = find_weight_files(path)
-    return "+".join(sorted({str(entry["dtype"]) for file in files for _, entry in safetensors_entries(file)}))
+    return "+".join(sorted({str(entry["dtype"]) for file in files for _, entry in read_tensor_entries(file)}))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -61,11 +61,11 @@ def run_draft_head(graph: Graph, expected: DraftReference) -> np.ndarray:
     if expected.ids is None:
         logits: np.ndarray = run.session.run(["logits"], {"hidden": expected.hidden})[0]
         return logits
-    call(run, expected, slice(0, PAST), 0)
-    return call(run, expected, slice(PAST, ROWS), PAST)
+    run_feature_call(run, expected, slice(0, PAST), 0)
+    return run_feature_call(run, expected, slice(PAST, ROWS), PAST)
 
 
-def call(run: Any, expected: DraftReference, rows: slice, past: int) -> np.ndarray:
+def run_feature_call(run: Any, expected: DraftReference, rows: slice, past: int) -> np.ndarray:
     """One call of a feature head, its cache in place."""
     assert expected.ids is not None
     ids = expected.ids[rows].astype(np.int64)[None]
@@ -82,7 +82,7 @@ def call(run: Any, expected: DraftReference, rows: slice, past: int) -> np.ndarr
     logits = np.empty((ids.size, run.vocab), np.float32)
     hidden = np.empty_like(feeds["hidden"])
     binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
-    binding.bind_output(hidden_name(run), "cpu", 0, np.float32, hidden.shape, hidden.ctypes.data)
+    binding.bind_output(find_hidden_output(run), "cpu", 0, np.float32, hidden.shape, hidden.ctypes.data)
     for name, array in run.caches.items():
         binding.bind_output(
             name.replace("past", "present"), "cpu", 0, np.float32, array.shape, array.ctypes.data
@@ -91,6 +91,6 @@ def call(run: Any, expected: DraftReference, rows: slice, past: int) -> np.ndarr
     return logits
 
 
-def hidden_name(run: Any) -> str:
+def find_hidden_output(run: Any) -> str:
     """The output that holds the next features."""
     return next(str(v.name) for v in run.session.get_outputs() if v.name.startswith("hidden"))

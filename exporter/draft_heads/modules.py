@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from specc.exporter.trace import copy_shallow
+from specc.exporter.module_view import copy_shallow
 
 
 class FeatureInput(torch.nn.Module):
@@ -109,27 +109,27 @@ def build_feature_head(target: Any, ids: torch.Tensor) -> FeatureHead:
     hidden = target.config.hidden_size
     enter = FeatureInput(target.get_input_embeddings(), hidden)
     norm = copy.deepcopy(base.norm)
-    start(enter, layer, norm)
+    initialize_weights(enter, layer, norm)
     inner = copy_shallow(base)
     inner._modules["layers"] = torch.nn.ModuleList([layer])
     inner._modules["norm"] = norm
-    inner._modules[name_of(base, target.get_input_embeddings())] = enter
+    inner._modules[find_child_name(base, target.get_input_embeddings())] = enter
     rows = torch.nn.Linear(hidden, len(ids), bias=False)
     rows.weight = torch.nn.Parameter(
         target.get_output_embeddings().weight.detach()[ids].clone(), requires_grad=False
     )
     view = copy_shallow(target)
     view._modules[target.base_model_prefix] = inner
-    view._modules[name_of(target, target.get_output_embeddings())] = rows
+    view._modules[find_child_name(target, target.get_output_embeddings())] = rows
     return FeatureHead(view, enter, torch.nn.ModuleDict({"fc": enter.fc, "layer": layer, "norm": norm}))
 
 
-def name_of(parent: Any, child: Any) -> str:
+def find_child_name(parent: Any, child: Any) -> str:
     """Under which name `parent` holds `child`."""
     return next(str(name) for name, module in parent._modules.items() if module is child)
 
 
-def start(enter: FeatureInput, layer: Any, norm: Any) -> None:
+def initialize_weights(enter: FeatureInput, layer: Any, norm: Any) -> None:
     """Small random numbers, drawn from torch's generator; fc hands the feature on without its norm weights."""
     with torch.no_grad():
         scale = norm.weight.float()

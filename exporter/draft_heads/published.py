@@ -29,7 +29,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Converted:
+class PublishedHead:
     """A published head in our names."""
 
     kind: str
@@ -52,9 +52,9 @@ def convert_published(path: Path, target: ModelSpec, out: Path) -> None:
     """Write the head at `path`, made for a target of these numbers, as a head file. Raises InputError."""
     tensors, config = read_tensors(path), read_config(path)
     if any(re.match(r"\d+\.0\.linear\.weight$", name) for name in tensors):
-        made = medusa(tensors, config, target, path)
+        made = convert_medusa(tensors, config, target, path)
     elif "fc.weight" in tensors:
-        made = eagle(tensors, config, target, path)
+        made = convert_eagle(tensors, config, target, path)
     else:
         some = ", ".join(sorted(tensors)[:3]) or "no tensors"
         raise InputError(f"{path} is neither Medusa's layout nor EAGLE's (it holds {some}); {TRAIN}")
@@ -97,23 +97,27 @@ def read_config(path: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------------- Medusa
 
 
-def medusa(tensors: Tensors, config: Mapping[str, Any], target: ModelSpec, path: Path) -> Converted:
+def convert_medusa(
+    tensors: Tensors, config: Mapping[str, Any], target: ModelSpec, path: Path
+) -> PublishedHead:
     """Every head of the file: its blocks and its output rows."""
     heads = 1 + max(int(name.partition(".")[0]) for name in tensors if name[0].isdigit())
     layers = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors)
     check_numbers(config, heads, layers, path)
-    rows, hidden = shape(tensors, f"0.{layers}.weight", path)
+    rows, hidden = read_matrix_shape(tensors, f"0.{layers}.weight", path)
     out: Tensors = {}
     for i in range(heads):
         for j in range(layers):
-            out[f"blocks.{i}.{j}.weight"] = take(tensors, f"{i}.{j}.linear.weight", (hidden, hidden), path)
-            out[f"blocks.{i}.{j}.bias"] = take(tensors, f"{i}.{j}.linear.bias", (hidden,), path)
-        out[f"outputs.{i}.weight"] = take(tensors, f"{i}.{layers}.weight", (rows, hidden), path)
-    nothing_left(tensors, "Medusa", path)
-    vocab = known_rows(rows, target)
+            out[f"blocks.{i}.{j}.weight"] = take_tensor(
+                tensors, f"{i}.{j}.linear.weight", (hidden, hidden), path
+            )
+            out[f"blocks.{i}.{j}.bias"] = take_tensor(tensors, f"{i}.{j}.linear.bias", (hidden,), path)
+        out[f"outputs.{i}.weight"] = take_tensor(tensors, f"{i}.{layers}.weight", (rows, hidden), path)
+    check_nothing_left(tensors, "Medusa", path)
+    vocab = count_known_rows(rows, target)
     cut = {name: t[:vocab] if name.startswith("outputs") else t for name, t in out.items()}
     about = {"k": heads, "depth": layers, "hidden": hidden, "vocab": vocab}
-    return Converted("medusa", cut, torch.arange(vocab), {**text_of(about), "published": "Medusa"})
+    return PublishedHead("medusa", cut, torch.arange(vocab), {**to_metadata(about), "published": "Medusa"})
 
 
 def check_numbers(config: Mapping[str, Any], heads: int, layers: int, path: Path) -> None:
@@ -127,9 +131,11 @@ def check_numbers(config: Mapping[str, Any], heads: int, layers: int, path: Path
 # ---------------------------------------------------------------------- EAGLE
 
 
-def eagle(tensors: Tensors, config: Mapping[str, Any], target: ModelSpec, path: Path) -> Converted:
+def convert_eagle(
+    tensors: Tensors, config: Mapping[str, Any], target: ModelSpec, path: Path
+) -> PublishedHead:
     """One layer, fc in front of it, and the ids behind its columns."""
-    hidden, inputs = shape(tensors, "fc.weight", path)
+    hidden, inputs = read_matrix_shape(tensors, "fc.weight", path)
     if inputs == 3 * hidden or any(name.startswith("midlayer.") for name in tensors):
         found = "an EAGLE-3 head, which reads three inner layers; the target's graph gives the last hidden state alone"
         raise InputError(f"{path} is {found}: use an EAGLE, EAGLE-2 or Medusa head, or {TRAIN}")
@@ -143,14 +149,16 @@ def eagle(tensors: Tensors, config: Mapping[str, Any], target: ModelSpec, path: 
         f"layer.{name.removeprefix(LAYER)}": tensors.pop(name) for name in layer if "rotary_emb" not in name
     }
     numbers = check_layer(out, config, target, path)
-    vocab = known_rows(int(config.get("vocab_size") or target.token_ids), target)
-    out |= probe_of(tensors.pop("embed_tokens.weight", None), target)
-    ids, rows = ids_of(tensors, vocab, path), tensors.pop("lm_head.weight", None)
+    vocab = count_known_rows(int(config.get("vocab_size") or target.token_ids), target)
+    out |= sample_embedding(tensors.pop("embed_tokens.weight", None), target)
+    ids, rows = read_draft_ids(tensors, vocab, path), tensors.pop("lm_head.weight", None)
     if rows is not None:
         out["output.weight"] = rows[: len(ids)]
-    nothing_left({name: t for name, t in tensors.items() if "rotary_emb" not in name}, "EAGLE", path)
+    check_nothing_left({name: t for name, t in tensors.items() if "rotary_emb" not in name}, "EAGLE", path)
     about = {**numbers, "layers": 1, "hidden": hidden, "vocab": vocab}
-    return Converted("feature", out, ids, {**text_of(about), **rotary(config), "published": "EAGLE"})
+    return PublishedHead(
+        "feature", out, ids, {**to_metadata(about), **read_rope_theta(config), "published": "EAGLE"}
+    )
 
 
 def check_layer(out: Tensors, config: Mapping[str, Any], target: ModelSpec, path: Path) -> dict[str, int]:
@@ -164,14 +172,14 @@ def check_layer(out: Tensors, config: Mapping[str, Any], target: ModelSpec, path
         "intermediate": int(config.get("intermediate_size", target.intermediate)),
     }
     wanted = {name: getattr(target, name) for name in found}
-    queries = shape(out, "layer.self_attn.q_proj.weight", path)[0]
+    queries = read_matrix_shape(out, "layer.self_attn.q_proj.weight", path)[0]
     if hidden == target.hidden and (found != wanted or queries != found["heads"] * found["head_dim"]):
-        of = f"{listed(found)}, the target's {listed(wanted)}"
+        of = f"{join_numbers(found)}, the target's {join_numbers(wanted)}"
         raise InputError(f"the layer of {path} has {of}; use a head made for this target")
     return found
 
 
-def ids_of(tensors: Tensors, vocab: int, path: Path) -> torch.Tensor:
+def read_draft_ids(tensors: Tensors, vocab: int, path: Path) -> torch.Tensor:
     """Target id of each column, int64 [Vd]; d2t holds offsets from the column, t2d must agree."""
     offsets, known = tensors.pop("d2t", None), tensors.pop("t2d", None)
     rows = tensors.get("lm_head.weight")
@@ -191,7 +199,7 @@ def ids_of(tensors: Tensors, vocab: int, path: Path) -> torch.Tensor:
     return ids
 
 
-def probe_of(embedding: torch.Tensor | None, target: ModelSpec) -> Tensors:
+def sample_embedding(embedding: torch.Tensor | None, target: ModelSpec) -> Tensors:
     """Some rows of the embedding that the head was trained with, to hold against the target's."""
     if embedding is None:
         return {}
@@ -199,7 +207,7 @@ def probe_of(embedding: torch.Tensor | None, target: ModelSpec) -> Tensors:
     return {PROBE_IDS: at, "probe.rows": embedding[at]}
 
 
-def rotary(config: Mapping[str, Any]) -> dict[str, str]:
+def read_rope_theta(config: Mapping[str, Any]) -> dict[str, str]:
     """The base of the rotary angles, to hold against the target's."""
     theta = config.get("rope_theta")
     return {} if theta is None else {"rope_theta": repr(float(theta))}
@@ -208,7 +216,7 @@ def rotary(config: Mapping[str, Any]) -> dict[str, str]:
 # ---------------------------------------------------------------------- small parts
 
 
-def shape(tensors: Mapping[str, torch.Tensor], name: str, path: Path) -> tuple[int, int]:
+def read_matrix_shape(tensors: Mapping[str, torch.Tensor], name: str, path: Path) -> tuple[int, int]:
     """(rows, columns) of a weight that must be there."""
     if name not in tensors or tensors[name].dim() != 2:
         raise InputError(f"{path} has no weight {name}; get the file again")
@@ -216,7 +224,7 @@ def shape(tensors: Mapping[str, torch.Tensor], name: str, path: Path) -> tuple[i
     return int(rows), int(columns)
 
 
-def take(tensors: Tensors, name: str, wanted: tuple[int, ...], path: Path) -> torch.Tensor:
+def take_tensor(tensors: Tensors, name: str, wanted: tuple[int, ...], path: Path) -> torch.Tensor:
     """Remove and return a tensor of a known shape."""
     if name not in tensors or tuple(tensors[name].shape) != wanted:
         found = f"of shape {list(tensors[name].shape)}" if name in tensors else "missing"
@@ -224,22 +232,22 @@ def take(tensors: Tensors, name: str, wanted: tuple[int, ...], path: Path) -> to
     return tensors.pop(name)
 
 
-def nothing_left(tensors: Mapping[str, torch.Tensor], layout: str, path: Path) -> None:
+def check_nothing_left(tensors: Mapping[str, torch.Tensor], layout: str, path: Path) -> None:
     """Refuse tensors that the layout has not: leaving them out would give another head."""
     if tensors:
         raise InputError(f"{path} holds {sorted(tensors)[0]}, which {layout}'s layout has not; {TRAIN}")
 
 
-def known_rows(rows: int, target: ModelSpec) -> int:
+def count_known_rows(rows: int, target: ModelSpec) -> int:
     """Rows that mean ids: padding rows of the target's vocabulary are no ids."""
     return target.token_ids if rows == target.vocab else rows
 
 
-def text_of(numbers: Mapping[str, int]) -> dict[str, str]:
+def to_metadata(numbers: Mapping[str, int]) -> dict[str, str]:
     """Metadata are strings."""
     return {name: str(number) for name, number in numbers.items()}
 
 
-def listed(numbers: Mapping[str, int]) -> str:
+def join_numbers(numbers: Mapping[str, int]) -> str:
     """`heads 4, kv_heads 2`."""
     return ", ".join(f"{name} {number}" for name, number in numbers.items())

@@ -1,4 +1,4 @@
-"""Trace a draft head into the `ort` dialect, by the same means as the target."""
+"""Trace a draft head into the `ort` dialect, in the same way as the target."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import torch
 
 from specc.contracts.engine_plan import EnginePlan
 from specc.errors import EnvironmentFault
+from specc.exporter.checkpoint.spec import check_rope
 from specc.exporter.draft_heads.modules import FeatureHead, FeatureInput, MedusaHead
 from specc.exporter.graph.graph import OPSETS, Graph
 from specc.exporter.graph.silence import silence_libraries
+from specc.exporter.module_view import swap_attention
 from specc.exporter.trace import (
+    ATTENTION,
     SAMPLE_ROWS,
     CacheStep,
     TracedCall,
-    check_rope,
     check_symbolic,
     list_cache_names,
+    make_attention,
     make_dynamic_shapes,
     make_sample_inputs,
-    swap_attention,
     take_layers,
 )
 
 
-class FeatureEngine(TracedCall):
-    """The traced call of a feature head: one more input, the feature before each token, and one more output."""
+class FeatureCall(TracedCall):
+    """The traced call of a feature head: the feature before each token is one more input, the next one an output."""
 
     def __init__(self, model: torch.nn.Module, step: CacheStep, enter: FeatureInput) -> None:
         super().__init__(model, step)
@@ -47,11 +49,11 @@ class FeatureEngine(TracedCall):
 
 
 def trace_feature(head: FeatureHead, plan: EnginePlan) -> Graph:
-    """The head of `plan` (fp32, eval): inputs and outputs as the contract of feature drafts says."""
+    """Trace a feature head (fp32, eval); inputs and outputs are those of the contract of feature drafts."""
     config = head.model.config
-    check_rope(config)
+    check_rope(config.to_dict(), plan.name)
     step = CacheStep(keeps_hidden=True)
-    engine = FeatureEngine(take_layers(head.model, plan, step), step, head.enter).eval()
+    call = FeatureCall(take_layers(head.model, plan, step), step, head.enter).eval()
     ids, past_len, position, wanted, past_k, past_v = make_sample_inputs(config, plan)
     feature = torch.zeros(SAMPLE_ROWS, config.hidden_size)
     first, *others = make_dynamic_shapes(plan.layers)
@@ -63,9 +65,13 @@ def trace_feature(head: FeatureHead, plan: EnginePlan) -> Graph:
         "logit_rows",
         *list_cache_names("past", plan.layers),
     ]
-    with swap_attention(config, plan.layers, step), torch.no_grad(), silence_libraries():
+    with (
+        swap_attention(config, ATTENTION, make_attention(step), plan.layers),
+        torch.no_grad(),
+        silence_libraries(),
+    ):
         program = torch.onnx.export(
-            engine,
+            call,
             (ids, feature, past_len, position, wanted, past_k, past_v),
             dynamo=True,
             opset_version=OPSETS[""],
@@ -76,13 +82,13 @@ def trace_feature(head: FeatureHead, plan: EnginePlan) -> Graph:
             dynamic_shapes=(first, {0: first[1]}, *others),
         )
     head.enter.feature = None
-    graph = graph_of(program, plan.name)
+    graph = wrap_program(program, plan.name)
     check_symbolic(graph)
     return graph
 
 
 def trace_medusa(head: MedusaHead, name: str) -> Graph:
-    """One hidden state in, [1, H]; logits of every block out, [k, Vd]."""
+    """Trace a medusa head: hidden state [1, H] -> logits of every block [k, Vd]."""
     hidden = torch.zeros(1, head.width)
     with torch.no_grad(), silence_libraries():
         program = torch.onnx.export(
@@ -95,7 +101,7 @@ def trace_medusa(head: MedusaHead, name: str) -> Graph:
             input_names=["hidden"],
             output_names=["logits"],
         )
-    return graph_of(program, name)
+    return wrap_program(program, name)
 
 
 class MedusaCall(torch.nn.Module):
@@ -110,8 +116,8 @@ class MedusaCall(torch.nn.Module):
         return out[0]
 
 
-def graph_of(program: Any, name: str) -> Graph:
-    """The tracer's program as a graph."""
+def wrap_program(program: Any, name: str) -> Graph:
+    """The tracer's program as a graph. Raises EnvironmentFault where it returned none."""
     if program is None:
         raise EnvironmentFault(f"torch {torch.__version__} returned no ONNX program for the {name} model.")
     return Graph(program.model, name)

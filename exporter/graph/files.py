@@ -1,10 +1,11 @@
-"""Write a graph and its weights: NAME.onnx beside NAME.onnx.data, every weight once."""
+"""Graph files: NAME.onnx with the nodes, NAME.onnx.data with the weights, every weight stored once."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
@@ -27,18 +28,17 @@ class Place:
 def write_graph(graph: Graph, folder: Path, name: str, shares: Path | None = None) -> tuple[Path, ...]:
     """Write `name`.onnx and `name`.onnx.data into `folder`; returns the files written.
 
-    Equal bytes are stored once, whatever the names and shapes over them. With `shares`, another graph file of the same
-    folder, weights whose bytes lie in its data file are read from there and no second copy is made; the data file of
-    its own is left out when nothing remains for it.
+    Equal bytes are stored once, whatever their names and shapes. `shares` is another graph file of the same folder:
+    weights whose bytes lie in its data file are read from there, and a data file that would be empty is not written.
     """
-    known = read_places(shares) if shares is not None else {}
-    proto_values, data = {}, folder / f"{name}.onnx.data"
+    places = read_places(shares) if shares is not None else {}
+    place_of, data = {}, folder / f"{name}.onnx.data"
     with data.open("wb") as out:
         for key, value in graph.model.graph.initializers.items():
             assert value.const_value is not None
             if value.const_value.nbytes >= INLINE:
-                proto_values[key] = store_bytes(value.const_value.tobytes(), known, data.name, out)
-    proto = reference_weights(graph.model, proto_values)
+                place_of[key] = store_bytes(value.const_value.tobytes(), places, data.name, out)
+    proto = reference_weights(graph.model, place_of)
     path = folder / f"{name}.onnx"
     path.write_bytes(proto.SerializeToString(deterministic=True))
     if data.stat().st_size == 0:
@@ -47,41 +47,41 @@ def write_graph(graph: Graph, folder: Path, name: str, shares: Path | None = Non
     return path, data
 
 
-def store_bytes(raw: bytes, known: dict[str, Place], location: str, out: object) -> Place:
-    """The place of these bytes, appended to `out` when they are new; `known` grows."""
+def store_bytes(raw: bytes, places: dict[str, Place], location: str, out: BinaryIO) -> Place:
+    """The place of these bytes; bytes that `places` (by SHA-256) lacks are appended to `out` and added to it."""
     digest = hashlib.sha256(raw).hexdigest()
-    if digest not in known:
-        offset = -(-out.tell() // ALIGN) * ALIGN  # type: ignore[attr-defined]
-        out.seek(offset)  # type: ignore[attr-defined]
-        out.write(raw)  # type: ignore[attr-defined]
-        known[digest] = Place(location, offset, len(raw))
-    return known[digest]
+    if digest not in places:
+        offset = -(-out.tell() // ALIGN) * ALIGN
+        out.seek(offset)
+        out.write(raw)
+        places[digest] = Place(location, offset, len(raw))
+    return places[digest]
 
 
 def reference_weights(model: ir.Model, places: dict[str, Place]) -> onnx.ModelProto:
-    """The model as a protobuf whose placed weights are references into the data file."""
-    slim = model.clone()
-    for key, where in places.items():
-        value = slim.graph.initializers[key]
+    """The model as a protobuf in which weights with a place refer to the data file instead of holding bytes."""
+    light = model.clone()
+    for key, place in places.items():
+        value = light.graph.initializers[key]
         tensor = value.const_value
         assert tensor is not None
         value.const_value = ir.ExternalTensor(
-            where.location,
-            where.offset,
-            where.length,
+            place.location,
+            place.offset,
+            place.length,
             tensor.dtype,
             shape=ir.Shape(tensor.numpy().shape),
             name=key,
             base_dir="",
         )
-    clear_metadata(slim)
-    proto = ir.to_proto(slim)
+    clear_metadata(light)
+    proto = ir.to_proto(light)
     proto.producer_name, proto.producer_version = "specc", ""
     return proto
 
 
 def clear_metadata(model: ir.Model) -> None:
-    """Drop the tracer's own notes: they hold paths of the build machine."""
+    """Drop the tracer's metadata: they hold paths of the build machine."""
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
     model.metadata_props.clear()
@@ -89,15 +89,15 @@ def clear_metadata(model: ir.Model) -> None:
 
 
 def read_places(path: Path) -> dict[str, Place]:
-    """SHA-256 of each external weight of a written graph -> where it lies."""
-    found: dict[str, Place] = {}
+    """SHA-256 of each external weight of a written graph -> its place."""
+    places: dict[str, Place] = {}
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         entry = {item.key: item.value for item in tensor.external_data}
         if not entry:
             continue
-        where = Place(entry["location"], int(entry.get("offset", 0)), int(entry["length"]))
-        with (path.parent / where.location).open("rb") as data:
-            data.seek(where.offset)
-            found[hashlib.sha256(data.read(where.length)).hexdigest()] = where
-    return found
+        place = Place(entry["location"], int(entry.get("offset", 0)), int(entry["length"]))
+        with (path.parent / place.location).open("rb") as data:
+            data.seek(place.offset)
+            places[hashlib.sha256(data.read(place.length)).hexdigest()] = place
+    return places

@@ -13,9 +13,9 @@ OPSETS = {"": 21, MICROSOFT: 1}
 
 @dataclass(frozen=True)
 class Graph:
-    """An ONNX model with its name ("target" or "draft") and what is worth telling about it.
+    """An ONNX model, its name ("target" or "draft") and notes for the report.
 
-    A stage never changes the model that it is given: it works on `copy_of` and returns a new Graph.
+    A stage never changes the model that it is given: it works on a copy (`copy_graph`) and returns a new Graph.
     """
 
     model: ir.Model
@@ -24,11 +24,11 @@ class Graph:
 
     @property
     def node_count(self) -> int:
-        """Nodes of the main graph; no subgraphs and no functions occur in a decoder."""
+        """Nodes of the main graph; a decoder has no subgraphs and no functions."""
         return len(self.model.graph)
 
     def layers(self) -> int:
-        """Decoder layers, counted by the caches that come in."""
+        """Decoder layers, counted by the KV cache inputs."""
         return sum(1 for value in self.model.graph.inputs if (value.name or "").startswith("past_k."))
 
     def cache_shape(self, layer: int) -> tuple[int, int, int, int]:
@@ -38,12 +38,12 @@ class Graph:
         return one, heads, capacity, dim
 
     def noting(self, *notes: str) -> Graph:
-        """The same graph with more notes."""
+        """The same graph with these notes added."""
         return replace(self, notes=self.notes + notes)
 
 
 def copy_graph(graph: Graph) -> Graph:
-    """A copy whose nodes may be changed; weights are shared, not doubled."""
+    """A copy whose nodes may be changed; it shares the weights."""
     return replace(graph, model=graph.model.clone())
 
 
@@ -55,7 +55,7 @@ def read_shape(value: ir.Value) -> tuple[int, ...]:
 
 
 def read_constant(value: ir.Value | None) -> np.ndarray | None:
-    """The number array behind an initializer or a Constant node, None when the value is computed."""
+    """The array of an initializer or of a Constant node; None for a computed value."""
     if value is None:
         return None
     tensor = value.const_value
@@ -71,13 +71,13 @@ def read_constant(value: ir.Value | None) -> np.ndarray | None:
 
 
 def find_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The node that makes `value`, when it is one of `op_types`."""
+    """The node that computes `value`, when its operator is one of `op_types`; else None."""
     node = None if value is None else value.producer()
     return node if node is not None and node.op_type in op_types else None
 
 
 def find_sole_reader(value: ir.Value | None) -> ir.Node | None:
-    """The one node that reads `value`; None when there are several or when it is a graph output."""
+    """The only node that reads `value`; None when there are several or when it is a graph output."""
     if value is None or value.is_graph_output():
         return None
     users = {use.node for use in value.uses()}
@@ -85,11 +85,12 @@ def find_sole_reader(value: ir.Value | None) -> ir.Node | None:
 
 
 def add_initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    """Put `array` among the graph's weights as `name`; the one that is there when it is equal, else a numbered name."""
-    known = graph.initializers.get(name)
-    if known is not None:
-        same = known.const_value is not None and has_same_bits(np.asarray(known.const_value.numpy()), array)
-        return known if same else add_initializer(graph, next_name(name), array)
+    """Store `array` as the initializer `name`: an equal one of that name is reused, an unequal one gets a number."""
+    existing = graph.initializers.get(name)
+    if existing is not None:
+        tensor = existing.const_value
+        is_same = tensor is not None and has_same_bits(np.asarray(tensor.numpy()), array)
+        return existing if is_same else add_initializer(graph, next_name(name), array)
     tensor = ir.tensor(array, name=name)
     value = ir.Value(
         name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
@@ -99,35 +100,35 @@ def add_initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
 
 
 def has_same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays have one type, one shape and the same bytes (NaN equals itself)."""
+    """Whether two arrays have the same type, shape and bytes (NaN equals itself)."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    ours, theirs = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
-    return a is b or np.array_equal(ours, theirs)
+    bytes_a, bytes_b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return a is b or np.array_equal(bytes_a, bytes_b)
 
 
 def next_name(name: str) -> str:
-    """`name#2`, or the next number of a name that has one."""
+    """`name#2`, or the next number for a name that has one."""
     stem, _, number = name.partition("#")
     return f"{stem}#{int(number or 1) + 1}"
 
 
 def insert_before(before: ir.Node, *nodes: ir.Node) -> None:
-    """Put new nodes just before one that stands in the graph already."""
+    """Put new nodes just before one of the graph."""
     graph = before.graph
     assert isinstance(graph, ir.Graph)
     graph.insert_before(before, list(nodes))
 
 
 def replace_uses(old: ir.Value, new: ir.Value) -> None:
-    """Let every reader of `old` read `new`; graph outputs keep their name."""
+    """Every reader of `old` reads `new` instead; graph outputs keep their name."""
     if old.is_graph_output():
         old.name, new.name = None, old.name
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
 
 def remove_unused(graph: Graph) -> Graph:
-    """Drop nodes and weights that nothing reads any more (in place, on a copy the caller owns)."""
+    """Drop nodes and weights that nothing reads, and sort the nodes (in place: the caller owns the copy)."""
     from onnx_ir.passes.common import RemoveUnusedNodesPass, TopologicalSortPass
 
     RemoveUnusedNodesPass()(graph.model)
@@ -137,12 +138,12 @@ def remove_unused(graph: Graph) -> Graph:
 
 
 def copy_type(old: ir.Value, new: ir.Value) -> None:
-    """The new value has the shape and the type of the one it replaces."""
+    """Give `new` the shape and the type of `old`."""
     new.shape, new.type = old.shape, old.type
 
 
 def drop_unused_weights(graph: Graph) -> Graph:
-    """Forget weights that no node reads (on a copy the caller owns)."""
+    """Drop weights that no node reads (in place: the caller owns the copy)."""
     inner = graph.model.graph
     for name, value in list(inner.initializers.items()):
         if not value.uses() and not value.is_graph_output():
@@ -151,6 +152,6 @@ def drop_unused_weights(graph: Graph) -> Graph:
 
 
 def is_transposed(node: ir.Node) -> bool:
-    """Whether a product's weight is stored as [outputs, inputs]."""
+    """Whether a MatMul or Gemm reads its weight as [outputs, inputs]."""
     flag = node.attributes.get("transB")
     return flag is not None and flag.as_int() == 1

@@ -1,4 +1,4 @@
-"""Give weights and nodes the names of the modules they came from, so that two graphs of one model agree on them."""
+"""Name weights and nodes after the modules they were traced from, so that two graphs of one model agree."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PRODUCTS = ("MatMul", "Gemm", "Gather", "Transpose")
 
 
 def name_weights(graph: Graph) -> Graph:
-    """Graph -> Graph: `val_24` becomes `model.layers.0.self_attn.q_proj.weight`; nothing is computed differently.
+    """Graph -> Graph: `val_24` becomes `model.layers.0.self_attn.q_proj.weight`; the computation is unchanged.
 
-    A product takes the name of its module. Nodes are named by where they stand, never by their weights: the tracer
-    stores equal weights once, so two norms that are still all ones read the same one.
+    A product takes the name of its module. Nodes are named by their position, never by their weights: the tracer
+    stores equal weights once, so two norms whose weights are all ones share one weight.
     """
     out = copy_graph(graph)
     taken = {node.name for node in out.model.graph}
@@ -36,7 +36,7 @@ def name_weights(graph: Graph) -> Graph:
 
 
 def read_scope(node: ir.Node) -> str:
-    """The module a node was traced in, `model.layers.0.mlp.up_proj`; empty when the tracer did not say."""
+    """The module a node was traced in, such as `model.layers.0.mlp.up_proj`; empty when the tracer gives none."""
     text = node.metadata_props.get(SCOPES)
     scopes = [s for s in ast.literal_eval(text) if s] if text else []
     # The traced wrapper adds one level ("model."), and the last entry is the call, not a module.
@@ -44,7 +44,7 @@ def read_scope(node: ir.Node) -> str:
 
 
 def rename_weight(graph: ir.Graph, value: ir.Value | None, name: str) -> None:
-    """Rename a float weight of at least two dimensions; a taken name is left alone."""
+    """Rename a float weight of at least one dimension; a name that is in use is left alone."""
     if value is None or value.name not in graph.initializers or name in graph.initializers:
         return
     tensor = value.const_value

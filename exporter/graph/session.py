@@ -1,4 +1,4 @@
-"""Run a graph that is not written yet, with the caches in place, for checks and tests."""
+"""Run a graph in memory with ONNX Runtime, KV caches updated in place, for checks and tests."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from specc.runtime import library
 
 NUMPY_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(float8e4m3fn)": np.uint8}
 FLOAT8 = int(ir.DataType.FLOAT8E4M3FN)
-"""What ONNX Runtime calls the type of a cache that numpy holds as bytes."""
-UNLENDABLE = (ir.DataType.INT4, ir.DataType.FLOAT8E4M3FN, ir.DataType.BFLOAT16)  # numpy has no such types
+"""ONNX Runtime's name for the type of a float8 cache, which numpy holds as bytes."""
+COPIED_TYPES = (ir.DataType.INT4, ir.DataType.FLOAT8E4M3FN, ir.DataType.BFLOAT16)  # numpy has no such types
 DTYPES = {"past_len": np.int32, "input_ids": np.int64, "position": np.int64, "logit_rows": np.int64}
 
 
 @dataclass(frozen=True)
 class Runner:
-    """A session and its cache buffers [1, kv_heads, capacity, head_dim] each; contents change, shapes do not.
+    """A session and its cache buffers, [1, kv_heads, capacity, head_dim] each; contents change, shapes do not.
 
-    A graph with outputs `rows_k.i` instead of `present_k.i` leaves it to its caller to put new rows into the cache.
+    A graph with outputs `rows_k.i` instead of `present_k.i` returns new rows, which `call` copies into the cache.
     """
 
     session: ort.InferenceSession
@@ -36,7 +36,7 @@ class Runner:
     def call(
         self, ids: np.ndarray, past: int, position: np.ndarray | None = None, wanted: np.ndarray | None = None
     ) -> np.ndarray:
-        """One call over rows `ids` [R] at cache slot `past`; logits fp32 [m, vocab] of the wanted rows (all)."""
+        """Call the graph over `ids` [R] at cache slot `past`; logits fp32 [m, vocab] of the wanted rows (all)."""
         rows = len(ids)
         feeds: dict[str, np.ndarray] = {
             "input_ids": np.asarray(ids, np.int64)[None],
@@ -49,7 +49,7 @@ class Runner:
         logits = np.empty((len(feeds["logit_rows"]), self.vocab), np.float32)
         binding = self.session.io_binding()
         for name, array in (*feeds.items(), *self.caches.items()):
-            binding.bind_input(name, "cpu", 0, bound_type(array), array.shape, array.ctypes.data)
+            binding.bind_input(name, "cpu", 0, bind_type(array), array.shape, array.ctypes.data)
         binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
         written = {
             name: array[:, :, :rows].copy() if self.gives_rows else array
@@ -57,7 +57,7 @@ class Runner:
         }
         for name, array in written.items():
             output = name.replace("past", "rows" if self.gives_rows else "present")
-            binding.bind_output(output, "cpu", 0, bound_type(array), array.shape, array.ctypes.data)
+            binding.bind_output(output, "cpu", 0, bind_type(array), array.shape, array.ctypes.data)
         self.session.run_with_iobinding(binding)
         if self.gives_rows:
             for name, array in written.items():
@@ -67,37 +67,37 @@ class Runner:
     def prefill(
         self, ids: np.ndarray, past: int = 0, chunk: int = 64, position: np.ndarray | None = None
     ) -> None:
-        """Fill the caches with `ids` in chunks."""
+        """Fill the caches with `ids` [n], `chunk` rows a call."""
         for start in range(0, len(ids), chunk):
             part = slice(start, start + chunk)
             self.call(ids[part], past + start, None if position is None else position[part], np.array([0]))
 
 
-def bound_type(array: np.ndarray) -> Any:
-    """The type under which an array is bound."""
+def bind_type(array: np.ndarray) -> Any:
+    """The type under which ONNX Runtime binds an array."""
     return FLOAT8 if array.dtype == np.uint8 else array.dtype
 
 
 def open_runner(graph: Graph, threads: int = 2) -> Runner:
-    """A session over a graph in memory; its weights are lent, not copied through a file."""
+    """A runner of a graph in memory; the session reads the graph's weights where they lie, without a file."""
     options = make_session_options(threads)
     model = graph.model
     big = {
         k: v.const_value
         for k, v in model.graph.initializers.items()
-        if v.const_value and v.const_value.nbytes >= INLINE and v.const_value.dtype not in UNLENDABLE
+        if v.const_value and v.const_value.nbytes >= INLINE and v.const_value.dtype not in COPIED_TYPES
     }
     arrays = {key: np.ascontiguousarray(tensor.numpy()) for key, tensor in big.items()}
-    lent = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
-    options.add_external_initializers(list(arrays), lent)
-    proto = reference_weights(model, {key: Place("lent", 0, array.nbytes) for key, array in arrays.items()})
+    shared = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
+    options.add_external_initializers(list(arrays), shared)
+    proto = reference_weights(model, {key: Place("shared", 0, array.nbytes) for key, array in arrays.items()})
     return wrap_session(
         ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     )
 
 
 def make_session_options(threads: int) -> ort.SessionOptions:
-    """Options that every session here shares; specc's own operators are known to all of them."""
+    """Options of every session of the exporter; specc's own operators are registered."""
     options = ort.SessionOptions()
     options.register_custom_ops_library(str(library().path))
     options.intra_op_num_threads = threads
@@ -108,7 +108,7 @@ def make_session_options(threads: int) -> ort.SessionOptions:
 
 
 def wrap_session(session: ort.InferenceSession) -> Runner:
-    """A runner with fresh caches of zeros over a session of the graph signature."""
+    """A runner with caches of zeros over a session of the graph signature."""
     caches = {
         v.name: np.zeros(v.shape, NUMPY_TYPES[v.type])
         for v in session.get_inputs()

@@ -1,4 +1,4 @@
-"""Keep other libraries' remarks off the progress line."""
+"""Keep warnings of other libraries off the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOGGERS = ("torch.onnx._internal.exporter._registration", "root")
 
 @contextlib.contextmanager
 def silence_libraries() -> Iterator[None]:
-    """No warnings and nothing below an error from the tracer and the converter while the block runs."""
+    """Suppress warnings, and log records below errors of the tracer and the converter, while the block runs."""
     loggers = [logging.getLogger(None if name == "root" else name) for name in LOGGERS]
     before = [logger.level for logger in loggers]
     try:

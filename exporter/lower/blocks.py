@@ -34,9 +34,10 @@ class Blocks:
 
 def quantize_blocks(weight: np.ndarray, bits: int, block: int) -> Blocks:
     """Quantize fp32 [n, k]: 8 bits symmetric, 4 bits with an integer zero per block, both of least squared error."""
-    one = symmetric_8 if bits == 8 else asymmetric_4
+    one = quantize_symmetric_8 if bits == 8 else quantize_asymmetric_4
     parts = [
-        one(in_blocks(weight[i : i + ROWS_AT_ONCE], block)) for i in range(0, weight.shape[0], ROWS_AT_ONCE)
+        one(split_blocks(weight[i : i + ROWS_AT_ONCE], block))
+        for i in range(0, weight.shape[0], ROWS_AT_ONCE)
     ]
     codes, scales, zeros = (torch.cat(column) for column in zip(*parts, strict=True))
     packed = (codes, None) if bits == 8 else (pack_nibbles(codes), pack_nibbles(zeros))
@@ -50,40 +51,40 @@ def quantize_blocks(weight: np.ndarray, bits: int, block: int) -> Blocks:
     )
 
 
-def in_blocks(weight: np.ndarray, block: int) -> torch.Tensor:
+def split_blocks(weight: np.ndarray, block: int) -> torch.Tensor:
     """fp32 [n, k] -> [n, blocks, block], the last block filled up with zeros."""
     rows = torch.from_numpy(np.ascontiguousarray(weight, dtype=np.float32))
     missing = -rows.shape[1] % block
     return torch.nn.functional.pad(rows, (0, missing)).reshape(rows.shape[0], -1, block)
 
 
-def symmetric_8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def quantize_symmetric_8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Codes 1..255 around 128, scale absmax/127; a block of zeros gets scale 0 and code 128."""
     scale = x.abs().amax(-1, keepdim=True) / 127
-    codes = (x / safe(scale)).round_().add_(128).clamp_(0, 255).to(torch.uint8)
+    codes = (x / replace_zeros(scale)).round_().add_(128).clamp_(0, 255).to(torch.uint8)
     return codes, scale[..., 0], torch.full(x.shape[:2], 128, dtype=torch.uint8)
 
 
-def asymmetric_4(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def quantize_asymmetric_4(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Codes 0..15: the best of two integer zeros and a few scales, each scale then refitted by least squares."""
     low, high = x.amin(-1, keepdim=True).clamp_(max=0), x.amax(-1, keepdim=True).clamp_(min=0)
-    step = safe((high - low) / 15)
+    step = replace_zeros((high - low) / 15)
     best: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None
     for zero in ((-low / step).floor(), (-low / step).ceil()):
-        cover = torch.maximum(-low / safe(zero), high / safe(15 - zero))
+        cover = torch.maximum(-low / replace_zeros(zero), high / replace_zeros(15 - zero))
         cover = torch.where(zero == 0, high / 15, torch.where(zero == 15, -low / 15, cover))
         for shrink in SHRINK:
-            best = better(best, fitted(x, cover * shrink, zero))
+            best = choose_better(best, fit_scale(x, cover * shrink, zero))
     assert best is not None
     _, codes, scale, zero = best
     return codes.to(torch.uint8), scale[..., 0], zero[..., 0].to(torch.uint8)
 
 
-def fitted(
+def fit_scale(
     x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """(squared error [n, blocks, 1], codes, refitted scale, zero) of one choice of scale and zero."""
-    codes = (x / safe(scale)).round_().add_(zero).clamp_(0, 15)
+    codes = (x / replace_zeros(scale)).round_().add_(zero).clamp_(0, 15)
     away = codes - zero
     norm = (away * away).sum(-1, keepdim=True)
     dot = (away * x).sum(-1, keepdim=True)
@@ -92,7 +93,7 @@ def fitted(
     return error, codes, refitted, zero
 
 
-def better(
+def choose_better(
     a: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None,
     b: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -104,7 +105,7 @@ def better(
     return e, c, s, z
 
 
-def safe(scale: torch.Tensor) -> torch.Tensor:
+def replace_zeros(scale: torch.Tensor) -> torch.Tensor:
     """The scale with 1 where it is 0, for dividing."""
     return torch.where(scale == 0, torch.ones_like(scale), scale)
 

@@ -19,7 +19,7 @@ from specc.exporter.graph.graph import (
     replace_uses,
 )
 from specc.exporter.lower.cpu_layout import LAYOUT, pack
-from specc.exporter.lower.cpu_products import SPECC, lower_products, put
+from specc.exporter.lower.cpu_products import SPECC, lower_products, replace_result
 from specc.exporter.lower.cpu_weights import CpuWeights
 from specc.exporter.lower.scheme import check_scheme
 
@@ -41,10 +41,10 @@ def lower_cpu(graph: Graph, scheme: Scheme, stored: GgufCodes | None) -> Graph:
         }
     )
     notes = [weights.note()] + [f"left as they are, so widths may differ: {', '.join(left)}"] * bool(left)
-    return in_order_of_use(drop_unused_weights(remove_unused(out))).noting(*notes)
+    return sort_weights_by_use(drop_unused_weights(remove_unused(out))).noting(*notes)
 
 
-def in_order_of_use(graph: Graph) -> Graph:
+def sort_weights_by_use(graph: Graph) -> Graph:
     """Weights as calls read them, the last use counting: reading runs ahead from one product into the next."""
     inner = graph.model.graph
     last = {value.name: i for i, node in enumerate(inner) for value in node.inputs if value is not None}
@@ -59,11 +59,11 @@ def lower_attention(graph: Graph) -> Graph:
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and len(node.inputs) > 9 and node.inputs[1] is None:
-            attention(out.model.graph, node)
+            replace_attention(out.model.graph, node)
     return remove_unused(out)
 
 
-def attention(graph: ir.Graph, node: ir.Node) -> None:
+def replace_attention(graph: ir.Graph, node: ir.Node) -> None:
     """One layer's attention."""
     past_len = next(value for value in graph.inputs if value.name == "past_len")
     qkv, _, _, past_k, past_v, _, _, cos, sin, position = node.inputs[:10]
@@ -103,7 +103,7 @@ def lower_embedding(graph: Graph, weights: CpuWeights) -> Graph:
         n, k = codes.shape
         packed = add_initializer(inner, f"{stem}.packed", pack(codes))
         attributes = {"layout": LAYOUT, "kind": KINDS.index(codes.kind), "outputs": n, "inputs": k}
-        put(
+        replace_result(
             node.outputs[0],
             node,
             ir.node(

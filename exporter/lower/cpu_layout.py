@@ -7,28 +7,33 @@ import numpy as np
 from specc.exporter.checkpoint.codes import BLOCK, Codes, join_outputs
 
 GROUP, GATED, LAYOUT = 16, 8, 2
-HEAD = 64  # bytes: a cache line, so that codes start at one
+HEADER_BYTES = 64  # bytes: a cache line, so that codes start at one
 
 
-def code_bytes(kind: str) -> int:
+def count_code_bytes(kind: str) -> int:
     """Bytes of the codes of 16 outputs x 32 inputs."""
     return 512 if kind == "w8" else 256
 
 
-def shared(kind: str) -> int:
+def blocks_per_header(kind: str) -> int:
     """Blocks whose scales share a head of 64 bytes; w4m has one block's scales and minima there."""
     return 1 if kind == "w4m" else 2
 
 
-def group_bytes(kind: str, blocks: int) -> int:
+def count_group_bytes(kind: str, blocks: int) -> int:
     """Bytes of a group of 16 outputs: heads and codes."""
-    return -(-blocks // shared(kind)) * HEAD + code_bytes(kind) * blocks
+    return -(-blocks // blocks_per_header(kind)) * HEADER_BYTES + count_code_bytes(kind) * blocks
 
 
 def count_inputs(size: int, kind: str, outputs: int) -> int:
     """Inputs of a packed weight of `size` bytes."""
     group = size // -(-outputs // GROUP)
-    return group * shared(kind) // (HEAD + shared(kind) * code_bytes(kind)) * BLOCK
+    return (
+        group
+        * blocks_per_header(kind)
+        // (HEADER_BYTES + blocks_per_header(kind) * count_code_bytes(kind))
+        * BLOCK
+    )
 
 
 def interleave(gate: Codes, up: Codes) -> Codes:
@@ -46,36 +51,38 @@ def pack(weight: Codes) -> np.ndarray:
     fill = 8 if weight.kind == "w4" else 0
     padded = np.full((groups * GROUP, k), fill, np.uint8)
     padded[:n] = weight.codes.astype(np.int16).astype(np.uint8)
-    body = bytes_of(padded.reshape(groups, GROUP, blocks, BLOCK), weight.kind)
-    heads = heads_of(weight, groups, blocks)
-    together = np.zeros((groups, len(heads[0]), HEAD + shared(weight.kind) * body.shape[-1]), np.uint8)
-    together[..., :HEAD] = heads
-    whole = np.zeros((groups, together.shape[1] * shared(weight.kind), body.shape[-1]), np.uint8)
-    whole[:, :blocks] = body
-    together[..., HEAD:] = whole.reshape(groups, together.shape[1], -1)
-    return np.ascontiguousarray(together.reshape(groups, -1)[:, : group_bytes(weight.kind, blocks)]).reshape(
-        -1
+    body = arrange_codes(padded.reshape(groups, GROUP, blocks, BLOCK), weight.kind)
+    heads = make_headers(weight, groups, blocks)
+    together = np.zeros(
+        (groups, len(heads[0]), HEADER_BYTES + blocks_per_header(weight.kind) * body.shape[-1]), np.uint8
     )
+    together[..., :HEADER_BYTES] = heads
+    whole = np.zeros((groups, together.shape[1] * blocks_per_header(weight.kind), body.shape[-1]), np.uint8)
+    whole[:, :blocks] = body
+    together[..., HEADER_BYTES:] = whole.reshape(groups, together.shape[1], -1)
+    return np.ascontiguousarray(
+        together.reshape(groups, -1)[:, : count_group_bytes(weight.kind, blocks)]
+    ).reshape(-1)
 
 
-def heads_of(weight: Codes, groups: int, blocks: int) -> np.ndarray:
+def make_headers(weight: Codes, groups: int, blocks: int) -> np.ndarray:
     """uint8 [groups, heads, 64]: two blocks' scales, or one block's scales and minima."""
-    scales = halves(weight.scales, groups, blocks)
+    scales = arrange_halves(weight.scales, groups, blocks)
     if weight.minima is not None:
-        return np.concatenate([scales, halves(weight.minima, groups, blocks)], axis=-1)
-    out = np.zeros((groups, blocks + blocks % 2, HEAD // 2), np.uint8)
+        return np.concatenate([scales, arrange_halves(weight.minima, groups, blocks)], axis=-1)
+    out = np.zeros((groups, blocks + blocks % 2, HEADER_BYTES // 2), np.uint8)
     out[:, :blocks] = scales
-    return out.reshape(groups, -1, HEAD)
+    return out.reshape(groups, -1, HEADER_BYTES)
 
 
-def halves(values: np.ndarray, groups: int, blocks: int) -> np.ndarray:
+def arrange_halves(values: np.ndarray, groups: int, blocks: int) -> np.ndarray:
     """float16 [n, blocks] -> uint8 [groups, blocks, 32]."""
     padded = np.zeros((groups * GROUP, blocks), np.float16)
     padded[: values.shape[0]] = values
     return np.ascontiguousarray(padded.reshape(groups, GROUP, blocks).transpose(0, 2, 1)).view(np.uint8)
 
 
-def bytes_of(codes: np.ndarray, kind: str) -> np.ndarray:
+def arrange_codes(codes: np.ndarray, kind: str) -> np.ndarray:
     """uint8 [groups, 16, blocks, 32] -> [groups, blocks, 256 or 512] in the kernels' order."""
     groups, _, blocks, _ = codes.shape
     fours = codes.reshape(groups, GROUP, blocks, 8, 4).transpose(
@@ -89,26 +96,30 @@ def bytes_of(codes: np.ndarray, kind: str) -> np.ndarray:
 def unpack(packed: np.ndarray, kind: str, n: int, k: int) -> Codes:
     """The inverse of `pack`: uint8 [bytes] -> codes of [n, k]; raises ValueError when the bytes are too few or many."""
     groups, blocks = -(-n // GROUP), k // BLOCK
-    if k % BLOCK or packed.size != groups * group_bytes(kind, blocks):
+    if k % BLOCK or packed.size != groups * count_group_bytes(kind, blocks):
         raise ValueError(f"{packed.size} bytes are no {kind} weight of {n} outputs and {k} inputs")
-    size = HEAD + shared(kind) * code_bytes(kind)
-    group = np.zeros((groups, -(-blocks // shared(kind)) * size), np.uint8)
-    group[:, : group_bytes(kind, blocks)] = packed.reshape(groups, -1)
+    size = HEADER_BYTES + blocks_per_header(kind) * count_code_bytes(kind)
+    group = np.zeros((groups, -(-blocks // blocks_per_header(kind)) * size), np.uint8)
+    group[:, : count_group_bytes(kind, blocks)] = packed.reshape(groups, -1)
     together = group.reshape(groups, -1, size)
-    codes = codes_of(together[..., HEAD:].reshape(groups, -1, code_bytes(kind))[:, :blocks], kind)[:n]
+    codes = restore_codes(
+        together[..., HEADER_BYTES:].reshape(groups, -1, count_code_bytes(kind))[:, :blocks], kind
+    )[:n]
     if kind == "w4m":
-        scales, minima = (from_halves(together[..., at : at + 32])[:n] for at in (0, 32))
+        scales, minima = (restore_halves(together[..., at : at + 32])[:n] for at in (0, 32))
         return Codes(kind, codes, scales, minima)
-    return Codes(kind, codes, from_halves(together[..., :HEAD].reshape(groups, -1, 32)[:, :blocks])[:n])
+    return Codes(
+        kind, codes, restore_halves(together[..., :HEADER_BYTES].reshape(groups, -1, 32)[:, :blocks])[:n]
+    )
 
 
-def from_halves(raw: np.ndarray) -> np.ndarray:
+def restore_halves(raw: np.ndarray) -> np.ndarray:
     """uint8 [groups, blocks, 32] -> float16 [groups * 16, blocks]."""
     values = np.ascontiguousarray(raw).view(np.float16)
     return np.ascontiguousarray(values.transpose(0, 2, 1)).reshape(-1, raw.shape[1])
 
 
-def codes_of(raw: np.ndarray, kind: str) -> np.ndarray:
+def restore_codes(raw: np.ndarray, kind: str) -> np.ndarray:
     """uint8 [groups, blocks, 256 or 512] -> uint8 or int8 [groups * 16, blocks * 32], the inverse of `bytes_of`."""
     groups, blocks, _ = raw.shape
     if kind != "w8":

@@ -29,7 +29,7 @@ def lower_products(graph: Graph, weights: CpuWeights) -> Graph:
     """Graph -> Graph: gated pairs first, then every other product, then what stands around them."""
     out = copy_graph(graph)
     inner = out.model.graph
-    for rewrite in (gate_pair, lone_product):
+    for rewrite in (lower_gated_pair, lower_product):
         for node in list(inner):
             rewrite(inner, node, weights)
     remove_unused(out)  # what was replaced no longer counts as a reader
@@ -42,7 +42,7 @@ def lower_products(graph: Graph, weights: CpuWeights) -> Graph:
     return out
 
 
-def product_codes(node: ir.Node | None, weights: CpuWeights) -> Codes | None:
+def find_codes(node: ir.Node | None, weights: CpuWeights) -> Codes | None:
     """Codes of a MatMul or Gemm with a constant fp32 weight; None when it is something else or stays fp32."""
     if node is None or node.op_type not in ("MatMul", "Gemm") or node.domain not in ("", "ai.onnx"):
         return None
@@ -56,7 +56,7 @@ def product_codes(node: ir.Node | None, weights: CpuWeights) -> Codes | None:
     )
 
 
-def specc_product(graph: ir.Graph, x: ir.Value, codes: Codes, weight: str, name: str, gate: bool) -> ir.Node:
+def make_product(graph: ir.Graph, x: ir.Value, codes: Codes, weight: str, name: str, gate: bool) -> ir.Node:
     """A specc::MatMul called `name` over the packed weight `weight`, nothing around it yet."""
     n = codes.shape[0]
     packed = add_initializer(graph, f"{weight}.packed", pack(codes))
@@ -72,33 +72,35 @@ def specc_product(graph: ir.Graph, x: ir.Value, codes: Codes, weight: str, name:
     return ir.node("MatMul", [x, packed, None, None, None], attributes=attributes, domain=SPECC, name=name)
 
 
-def stem_of(value: ir.Value | None) -> str:
+def weight_stem(value: ir.Value | None) -> str:
     """`model.layers.0.mlp.up_proj` of a weight."""
     assert value is not None
     return str(value.name).removesuffix(".weight")
 
 
-def put(old: ir.Value, before: ir.Node, new: ir.Node) -> None:
+def replace_result(old: ir.Value, before: ir.Node, new: ir.Node) -> None:
     """`new` stands before `before` and makes what `old` was."""
     insert_before(before, new)
     copy_type(old, new.outputs[0])
     replace_uses(old, new.outputs[0])
 
 
-def lone_product(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
+def lower_product(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
     """One product by itself."""
-    codes = product_codes(node, weights)
+    codes = find_codes(node, weights)
     if codes is not None and node.inputs[0] is not None:
-        new = specc_product(graph, node.inputs[0], codes, stem_of(node.inputs[1]), str(node.name), gate=False)
-        put(node.outputs[0], node, new)
+        new = make_product(
+            graph, node.inputs[0], codes, weight_stem(node.inputs[1]), str(node.name), gate=False
+        )
+        replace_result(node.outputs[0], node, new)
 
 
-def gate_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
+def lower_gated_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
     """x W_gate * sigmoid(x W_gate) * (x W_up), both products over one x and read by nothing else."""
     if node.op_type != "Mul":
         return
     for left, right in (node.inputs, node.inputs[::-1]):
-        gate, up = silu_of(left), find_producer(right, "MatMul")
+        gate, up = match_silu(left), find_producer(right, "MatMul")
         if (
             gate is None
             or up is None
@@ -106,7 +108,7 @@ def gate_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
             or find_sole_reader(up.outputs[0]) is not node
         ):
             continue
-        codes = product_codes(gate, weights), product_codes(up, weights)
+        codes = find_codes(gate, weights), find_codes(up, weights)
         if (
             codes[0] is None
             or codes[1] is None
@@ -116,12 +118,12 @@ def gate_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
             return
         assert up.inputs[0] is not None
         name = str(gate.name).replace("gate_proj", "gate_up")
-        both = specc_product(graph, up.inputs[0], interleave(codes[0], codes[1]), name, name, gate=True)
-        put(node.outputs[0], node, both)
+        both = make_product(graph, up.inputs[0], interleave(codes[0], codes[1]), name, name, gate=True)
+        replace_result(node.outputs[0], node, both)
         return
 
 
-def silu_of(value: ir.Value | None) -> ir.Node | None:
+def match_silu(value: ir.Value | None) -> ir.Node | None:
     """The MatMul g behind g * sigmoid(g), when nothing else reads its parts."""
     node = find_producer(value, "Mul")
     if node is None or value is None or len(value.uses()) != 1:
@@ -144,7 +146,7 @@ def is_product(node: ir.Node | None) -> bool:
     return node is not None and node.op_type == "MatMul" and node.domain == SPECC
 
 
-def free_product(value: ir.Value | None, reader: ir.Node, slot: int) -> ir.Node | None:
+def match_open_product(value: ir.Value | None, reader: ir.Node, slot: int) -> ir.Node | None:
     """The specc::MatMul whose result only `reader` reads and whose input `slot` and later ones are still free."""
     node = None if value is None else value.producer()
     if node is None or not is_product(node) or find_sole_reader(value) is not reader:
@@ -162,7 +164,7 @@ def absorb_bias(graph: ir.Graph, node: ir.Node) -> None:
     if node.op_type != "Add":
         return
     for value, bias in (node.inputs, node.inputs[::-1]):
-        product, array = free_product(value, node, BIAS), read_constant(bias)
+        product, array = match_open_product(value, node, BIAS), read_constant(bias)
         if (
             product is not None
             and array is not None
@@ -176,7 +178,7 @@ def absorb_bias(graph: ir.Graph, node: ir.Node) -> None:
 def add_residual(reader: ir.Node, first: ir.Value | None, second: ir.Value | None) -> ir.Value | None:
     """Let the product behind one addend add the other; its result, or None when neither is such a product."""
     for other, value in ((first, second), (second, first)):
-        product = free_product(value, reader, RESIDUAL)
+        product = match_open_product(value, reader, RESIDUAL)
         if product is not None:
             product.replace_input_with(RESIDUAL, other)
             return product.outputs[0]
@@ -197,7 +199,7 @@ def absorb_skip_norm(graph: ir.Graph, node: ir.Node) -> None:
         attributes=attributes,
         name=f"{node.name}_norm",
     )
-    put(node.outputs[0], node, norm)
+    replace_result(node.outputs[0], node, norm)
     if len(node.outputs) > 3:
         replace_uses(node.outputs[3], total)
 

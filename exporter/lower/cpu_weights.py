@@ -41,14 +41,14 @@ class CpuWeights:
             self.taken += 1
             return found
         self.quantized += 1
-        return from_blocks(quantize_blocks(weight, bits, BLOCK))
+        return convert_blocks(quantize_blocks(weight, bits, BLOCK))
 
     def note(self) -> str:
         """One line for the report."""
         return f"weights: {self.taken} taken over from the checkpoint's own blocks, {self.quantized} quantized from floats"
 
 
-def from_blocks(blocks: Blocks) -> Codes:
+def convert_blocks(blocks: Blocks) -> Codes:
     """Blocks with integer zeros as kernel codes: scales and minima in half precision."""
     scales = blocks.scales.astype(np.float16)
     if blocks.bits == 8:

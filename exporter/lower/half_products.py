@@ -49,7 +49,7 @@ class Product:
     def half_x(self) -> ir.Value:
         """x in `dtype`; a value that was just cast from it is not cast twice."""
         if self.x not in self.halves:
-            self.halves[self.x] = halved(self.emit, self.x, self.dtype)
+            self.halves[self.x] = cast_input(self.emit, self.x, self.dtype)
         return self.halves[self.x]
 
 
@@ -68,7 +68,7 @@ class Spellings:
 
 def multiply(product: Product) -> ir.Value:
     """x times the weight, both in `dtype`; a stored [N, K] (a tied head) stays as it is."""
-    emit, weight = product.emit, half_weight(product.emit, product.weight, product.dtype)
+    emit, weight = product.emit, cast_weight(product.emit, product.weight, product.dtype)
     if product.turned:
         return emit.op("Gemm", product.half_x(), weight, transB=1)
     return emit.op("MatMul", product.half_x(), weight)
@@ -80,10 +80,10 @@ def lower_half_products(graph: Graph, dtype: ir.DataType, spellings: Spellings) 
     inner = out.model.graph
     for node in list(inner):
         if node.op_type in ("MatMul", "Gemm") and is_float_weight(node.inputs[1]):
-            rewrite(inner, node, dtype, spellings)
+            replace_product(inner, node, dtype, spellings)
     for node in list(inner):
         if node.op_type == "Gather" and is_float_weight(node.inputs[0]):
-            embedding(inner, node, dtype)
+            replace_embedding(inner, node, dtype)
     return remove_unused(out)
 
 
@@ -93,7 +93,7 @@ def is_float_weight(value: ir.Value | None) -> bool:
     return tensor is not None and tensor.dtype == FLOAT and len(tensor.shape) == 2
 
 
-def rewrite(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, spellings: Spellings) -> None:
+def replace_product(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, spellings: Spellings) -> None:
     """One product; its result is fp32 again."""
     x, weight = node.inputs[:2]
     assert x is not None and weight is not None
@@ -113,7 +113,7 @@ def rewrite(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, spellings: Spell
     replace_uses(node.outputs[0], result)
 
 
-def halved(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def cast_input(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """x in `dtype`."""
     before = find_producer(x, "Cast")
     if before is not None and before.inputs[0] is not None and before.inputs[0].dtype == dtype:
@@ -123,7 +123,7 @@ def halved(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     return emit.cast(x, dtype)
 
 
-def half_weight(emit: Emitter, weight: ir.Value, dtype: ir.DataType) -> ir.Value:
+def cast_weight(emit: Emitter, weight: ir.Value, dtype: ir.DataType) -> ir.Value:
     """The weight in `dtype`, as it is stored."""
     if dtype == FLOAT:
         return weight
@@ -138,14 +138,14 @@ def clip_to_type(array: np.ndarray, dtype: ir.DataType) -> np.ndarray:
     return np.ascontiguousarray(np.clip(array, -largest, largest).astype(kind))
 
 
-def embedding(graph: ir.Graph, node: ir.Node, dtype: ir.DataType) -> None:
+def replace_embedding(graph: ir.Graph, node: ir.Node, dtype: ir.DataType) -> None:
     """Rows of the table in `dtype`, cast to fp32."""
     table = node.inputs[0]
     assert table is not None
     if dtype == FLOAT:
         return
     emit = Emitter(graph, node, str(node.name))
-    rows = emit.op("Gather", half_weight(emit, table, dtype), node.inputs[1], axis=0)
+    rows = emit.op("Gather", cast_weight(emit, table, dtype), node.inputs[1], axis=0)
     rows.type = ir.TensorType(dtype)
     result = emit.cast(rows, FLOAT)
     copy_type(node.outputs[0], result)

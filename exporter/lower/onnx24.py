@@ -49,7 +49,7 @@ def lower_onnx24(
     weights = CpuWeights(scheme, stored)
     kinds: dict[str, Spelling] = {kind: StaticProducts(kind, ranges or {}) for kind in ("int8", "fp8")}
     kinds["w4"] = Int4Blocks(weights, scheme.block)
-    layers, head = (spelling(kind, kinds) for kind in (scheme.layers, scheme.head))
+    layers, head = (choose_spelling(kind, kinds) for kind in (scheme.layers, scheme.head))
     out = lower_norms(lower_attention(graph, half, opset24, TYPES.get(cache)), opset24)
     out = lower_half_products(out, half, Spellings(layers, head))
     check_standard(out)
@@ -62,7 +62,7 @@ def lower_onnx24(
     return drop_unused_weights(out).noting(*notes)
 
 
-def spelling(kind: str, kinds: Mapping[str, Spelling]) -> Spelling:
+def choose_spelling(kind: str, kinds: Mapping[str, Spelling]) -> Spelling:
     """How products of a scheme are written."""
     known: dict[str, Spelling] = {
         "fp32": multiply,

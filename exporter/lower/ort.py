@@ -62,15 +62,17 @@ def quantize_product(graph: ir.Graph, node: ir.Node, scheme: Scheme) -> None:
         return
     array = np.asarray(weight.const_value.numpy())
     blocks = quantize_blocks(array if is_transposed(node) else array.T, bits, scheme.block)
-    inputs = [node.inputs[0], *stored(graph, str(weight.name), blocks)]
-    fused = ir.node("MatMulNBits", inputs, attributes=attributes(blocks), domain=MICROSOFT, name=node.name)
+    inputs = [node.inputs[0], *add_blocks(graph, str(weight.name), blocks)]
+    fused = ir.node(
+        "MatMulNBits", inputs, attributes=make_attributes(blocks), domain=MICROSOFT, name=node.name
+    )
     fused.metadata_props["specc.weight"] = str(weight.name)
     insert_before(node, fused)
     copy_type(node.outputs[0], fused.outputs[0])
     replace_uses(node.outputs[0], fused.outputs[0])
 
 
-def attributes(blocks: Blocks) -> dict[str, int]:
+def make_attributes(blocks: Blocks) -> dict[str, int]:
     """What MatMulNBits wants to know about its weight."""
     return {
         "K": blocks.k,
@@ -81,7 +83,7 @@ def attributes(blocks: Blocks) -> dict[str, int]:
     }
 
 
-def stored(graph: ir.Graph, name: str, blocks: Blocks) -> list[ir.Value]:
+def add_blocks(graph: ir.Graph, name: str, blocks: Blocks) -> list[ir.Value]:
     """The weight's parts among the graph's initializers: codes, scales and, where it has some, zeros."""
     stem = name.removesuffix(".weight")
     parts = [(f"{stem}.codes", blocks.codes), (f"{stem}.scales", blocks.scales)]
@@ -107,7 +109,10 @@ def quantize_embedding(graph: ir.Graph, node: ir.Node, scheme: Scheme) -> None:
         or hidden % scheme.block
     ):
         return
-    shared, stem = head_blocks(graph, str(weight.name), scheme), str(weight.name).removesuffix(".weight")
+    shared, stem = (
+        find_lm_head_blocks(graph, str(weight.name), scheme),
+        str(weight.name).removesuffix(".weight"),
+    )
     blocks = shared or quantize_blocks(np.asarray(weight.const_value.numpy()), 8, scheme.block)
     codes = add_initializer(graph, f"{stem}.rows", blocks.codes.reshape(blocks.n, -1))
     scales = add_initializer(graph, f"{stem}.scales" if shared else f"{stem}.rows_scales", blocks.scales)
@@ -124,7 +129,7 @@ def quantize_embedding(graph: ir.Graph, node: ir.Node, scheme: Scheme) -> None:
     replace_uses(node.outputs[0], fused.outputs[0])
 
 
-def head_blocks(graph: ir.Graph, name: str, scheme: Scheme) -> Blocks | None:
+def find_lm_head_blocks(graph: ir.Graph, name: str, scheme: Scheme) -> Blocks | None:
     """The 8-bit blocks that the head already stored for this very weight, if it did."""
     stem = name.removesuffix(".weight")
     codes, scales = graph.initializers.get(f"{stem}.codes"), graph.initializers.get(f"{stem}.scales")

@@ -31,11 +31,11 @@ def lower_ort_dynamic(graph: Graph) -> Graph:
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization import quantize_dynamic as convert
 
-    plain = head_as_matmul(graph)
+    plain = convert_lm_head(graph)
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
         write_graph(plain, Path(folder), "float")
-        with silence_libraries(), without_reloading():
+        with silence_libraries(), skip_reloading():
             convert(source, result, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gather"])
         model = ir.load(result)
         ir.external_data.load_to_model(model)
@@ -46,7 +46,7 @@ def lower_ort_dynamic(graph: Graph) -> Graph:
 
 
 @contextlib.contextmanager
-def without_reloading() -> Iterator[None]:
+def skip_reloading() -> Iterator[None]:
     """Spare the converter a second copy of the weights, which it makes to infer the shapes of Gemms: none are left."""
     from onnxruntime.quantization import onnx_quantizer as inside
 
@@ -58,7 +58,7 @@ def without_reloading() -> Iterator[None]:
         inside.save_and_reload_model_with_shape_infer = before
 
 
-def head_as_matmul(graph: Graph) -> Graph:
+def convert_lm_head(graph: Graph) -> Graph:
     """A Gemm over a transposed weight as MatMul over a weight of its own, which is what the converter quantizes."""
     out = copy_graph(graph)
     for node in list(out.model.graph):

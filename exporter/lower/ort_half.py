@@ -34,37 +34,37 @@ def lower_ort_half(graph: Graph, scheme: Scheme) -> Graph:
             value.type = ir.TensorType(HALF)
     for node in list(inner):
         if node.op_type == "GroupQueryAttention":
-            attention(inner, node)
+            convert_attention(inner, node)
         elif node.op_type == "MatMulNBits":
-            product(inner, node)
+            convert_product(inner, node)
     return drop_unused_weights(remove_unused(copy_graph(out))).noting(
         "products, attention and caches in fp16, the rest in fp32"
     )
 
 
-def attention(graph: ir.Graph, node: ir.Node) -> None:
+def convert_attention(graph: ir.Graph, node: ir.Node) -> None:
     """One attention with its rows, tables and caches in half precision."""
     emit = Emitter(graph, node, str(node.name))
     for slot in (*ROWS, *TABLES):
         value = node.inputs[slot] if slot < len(node.inputs) else None
         if value is not None:
-            node.replace_input_with(slot, halved(emit, value))
+            node.replace_input_with(slot, convert_input(emit, value))
     for output in node.outputs[1:]:
         output.type = ir.TensorType(HALF)
-    widen(graph, node)
+    widen_result(graph, node)
 
 
-def product(graph: ir.Graph, node: ir.Node) -> None:
+def convert_product(graph: ir.Graph, node: ir.Node) -> None:
     """One MatMulNBits whose rows and scales are in half precision."""
     emit = Emitter(graph, node, str(node.name))
     for slot in (0, 2):
         value = node.inputs[slot]
         assert value is not None
-        node.replace_input_with(slot, halved(emit, value))
-    widen(graph, node)
+        node.replace_input_with(slot, convert_input(emit, value))
+    widen_result(graph, node)
 
 
-def halved(emit: Emitter, value: ir.Value) -> ir.Value:
+def convert_input(emit: Emitter, value: ir.Value) -> ir.Value:
     """A constant rounded, anything else cast."""
     array = read_constant(value)
     if array is not None:
@@ -73,7 +73,7 @@ def halved(emit: Emitter, value: ir.Value) -> ir.Value:
     return emit.cast(value, HALF)
 
 
-def widen(graph: ir.Graph, node: ir.Node) -> None:
+def widen_result(graph: ir.Graph, node: ir.Node) -> None:
     """The node's first result is half precision, its readers get fp32."""
     old = node.outputs[0]
     followers = [(use.node, use.idx) for use in old.uses()]

@@ -38,7 +38,9 @@ class StaticProducts:
         zero = emit.constant(f"zero_{self.kind}", np.zeros((), kind))
         x = emit.op("DequantizeLinear", emit.op("QuantizeLinear", product.half_x(), by, zero), by, zero)
         codes, scales = (
-            quantize_columns(product.array()) if self.kind == "int8" else fp8_columns(product.array())
+            quantize_columns(product.array())
+            if self.kind == "int8"
+            else quantize_columns_fp8(product.array())
         )
         stored = emit.constant(f"{stem}.{self.kind}", codes)
         scale_of = emit.constant(f"{stem}.scales", clip_to_type(scales, product.dtype))
@@ -53,7 +55,7 @@ class StaticProducts:
         return self.ranges[stem]
 
 
-def fp8_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantize_columns_fp8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float8 [K, N] and fp32 scales [N], rounded to half precision first."""
     scales = np.abs(weight).max(0) / LARGEST["fp8"]
     scales = np.where(scales == 0, 1, scales).astype(np.float16).astype(np.float32)

@@ -66,7 +66,7 @@ class Int4Blocks:
         emit, x = product.emit, product.emit.cast(product.half_x(), FLOAT)
         lead = (0,) if product.is_head else (0, 0)
         sums = emit.op(
-            "ReduceSum", emit.shaped(x, *lead, k // self.block, self.block), emit.ints(-1), keepdims=0
+            "ReduceSum", emit.reshape(x, *lead, k // self.block, self.block), emit.ints(-1), keepdims=0
         )
         sums.type = ir.TensorType(FLOAT)
         return emit.cast(sums, product.dtype)
@@ -79,7 +79,9 @@ def quantize_symmetric(weight: np.ndarray, block: int) -> tuple[np.ndarray, np.n
     best, kept = np.full(top.shape, np.inf, np.float32), (np.zeros(blocks.shape, np.int8), np.zeros_like(top))
     for part in (1.0, 0.95, 0.9, 0.85, 0.8, 0.75):
         for largest in (7.0, -8.0):  # the code that the largest weight gets
-            scale = part * np.where(np.take_along_axis(blocks, peak(blocks), -1) < 0, -top, top) / largest
+            scale = (
+                part * np.where(np.take_along_axis(blocks, find_peaks(blocks), -1) < 0, -top, top) / largest
+            )
             codes = np.clip(np.rint(blocks / np.where(scale == 0, 1, scale)), -8, 7)
             error = ((blocks - codes * scale) ** 2).sum(-1, keepdims=True)
             better = error < best
@@ -88,7 +90,7 @@ def quantize_symmetric(weight: np.ndarray, block: int) -> tuple[np.ndarray, np.n
     return kept[0].reshape(weight.shape), kept[1][..., 0].astype(np.float32)
 
 
-def peak(blocks: np.ndarray) -> np.ndarray:
+def find_peaks(blocks: np.ndarray) -> np.ndarray:
     """Where the largest magnitude of each block stands, int [n, blocks, 1]."""
     found: np.ndarray = np.abs(blocks).argmax(-1)[..., None]
     return found

@@ -58,14 +58,14 @@ def lower_attention(
     for node in list(inner):
         if node.op_type == "GroupQueryAttention":
             emit = Emitter(inner, node, str(node.name))
-            rows = rows_of(emit, node, opset24)
-            spelling = scattered if opset24 else appended
+            rows = split_rows(emit, node, opset24)
+            spelling = attend_scattered if opset24 else attend_appended
             assert first is not None
             spelling(emit, node, rows, dtype, Emitter(inner, first, "mask"), masks)
     return remove_unused(out)
 
 
-def rows_of(emit: Emitter, node: ir.Node, opset24: bool) -> Rows:
+def split_rows(emit: Emitter, node: ir.Node, opset24: bool) -> Rows:
     """The node's rows as heads, turned by its table where it has one."""
     a, dim = node.attributes, read_shape(node.inputs[3])[-1]  # type: ignore[arg-type]
     heads, kv_heads = a["num_heads"].as_int(), a["kv_num_heads"].as_int()
@@ -74,7 +74,7 @@ def rows_of(emit: Emitter, node: ir.Node, opset24: bool) -> Rows:
         sizes = emit.ints(heads * dim, kv_heads * dim, kv_heads * dim)
         flat = list(emit.ops("Split", 3, flat[0], sizes, axis=2))
     q, k, v = (
-        by_head(emit, x, n, dim)
+        split_heads(emit, x, n, dim)
         for x, n in zip(flat, (heads, kv_heads, kv_heads), strict=True)
         if x is not None
     )
@@ -86,21 +86,23 @@ def rows_of(emit: Emitter, node: ir.Node, opset24: bool) -> Rows:
     return Rows(q, k, v, heads, kv_heads, dim, a["scale"].as_float(), window)
 
 
-def by_head(emit: Emitter, x: ir.Value, heads: int, dim: int) -> ir.Value:
+def split_heads(emit: Emitter, x: ir.Value, heads: int, dim: int) -> ir.Value:
     """[1, R, heads * dim] -> [1, heads, R, dim]."""
-    return emit.op("Transpose", emit.shaped(x, 0, 0, heads, dim), perm=[0, 2, 1, 3])
+    return emit.op("Transpose", emit.reshape(x, 0, 0, heads, dim), perm=[0, 2, 1, 3])
 
 
-def back(emit: Emitter, node: ir.Node, attended: ir.Value, rows: Rows, dtype: ir.DataType) -> None:
+def replace_result(emit: Emitter, node: ir.Node, attended: ir.Value, rows: Rows, dtype: ir.DataType) -> None:
     """[1, heads, R, dim] in `dtype` -> fp32 [1, R, heads * dim] in the place of the node's first result."""
-    flat = emit.shaped(emit.op("Transpose", attended, perm=[0, 2, 1, 3]), 0, 0, rows.heads * rows.dim)
+    flat = emit.reshape(emit.op("Transpose", attended, perm=[0, 2, 1, 3]), 0, 0, rows.heads * rows.dim)
     flat.type = ir.TensorType(dtype)
     result = emit.cast(flat, FLOAT)
     result.shape = node.outputs[0].shape
     replace_uses(node.outputs[0], result)
 
 
-def own_name(emit: Emitter, node: ir.Node, slot: int, made: ir.Value, name: str, dtype: ir.DataType) -> None:
+def rename_output(
+    emit: Emitter, node: ir.Node, slot: int, made: ir.Value, name: str, dtype: ir.DataType
+) -> None:
     """`made` becomes the graph output that the node's result was, under `name`."""
     old = node.outputs[slot]
     made.type = ir.TensorType(dtype)
@@ -113,30 +115,30 @@ def own_name(emit: Emitter, node: ir.Node, slot: int, made: ir.Value, name: str,
 # ---------------------------------------------------------------------- opset 24
 
 
-def scattered(
+def attend_scattered(
     emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: Emitter, masks: Masks
 ) -> None:
     """TensorScatter writes the rows at slot past_len, Attention reads the whole cache under a boolean mask."""
     past_k, past_v = node.inputs[3:5]
     assert past_k is not None and past_v is not None
     if rows.window not in masks.known:
-        masks.known[rows.window] = whole_mask(top, rows, read_shape(past_k)[2])
+        masks.known[rows.window] = make_whole_mask(top, rows, read_shape(past_k)[2])
     at, visible = masks.known[rows.window]
     presents = []
     for slot, past, new in ((1, past_k, rows.k), (2, past_v, rows.v)):
         name = str(node.outputs[slot].name)
         presents.append(emit.op("TensorScatter", past, emit.cast(new, dtype), at, axis=2, mode="linear"))
         presents[-1].shape = past.shape
-        own_name(emit, node, slot, presents[-1], name, dtype)
+        rename_output(emit, node, slot, presents[-1], name, dtype)
     q = emit.cast(rows.q, dtype)
     attended = emit.op("Attention", q, *presents, visible, scale=rows.scale)
-    back(emit, node, attended, rows, dtype)
+    replace_result(emit, node, attended, rows, dtype)
 
 
-def whole_mask(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
+def make_whole_mask(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
     """(past_len int64 [1], visible bool [1, 1, R, capacity]): row r sees the slots up to past_len + r."""
-    past = past_length(top)
-    last = top.op("Unsqueeze", top.op("Add", row_numbers(top), past), top.ints(1))  # [R, 1]
+    past = read_past_length(top)
+    last = top.op("Unsqueeze", top.op("Add", number_rows(top), past), top.ints(1))  # [R, 1]
     slots = top.constant("slots", np.arange(capacity, dtype=np.int64)[None])
     seen = top.op("LessOrEqual", slots, last)
     if rows.window:
@@ -144,13 +146,13 @@ def whole_mask(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
     return past, top.op("Unsqueeze", seen, top.ints(0, 1))
 
 
-def past_length(top: Emitter) -> ir.Value:
+def read_past_length(top: Emitter) -> ir.Value:
     """int64 [1]."""
     given = next(value for value in top.graph.inputs if value.name == "past_len")
     return top.cast(given, INT64)
 
 
-def row_numbers(top: Emitter) -> ir.Value:
+def number_rows(top: Emitter) -> ir.Value:
     """int64 [R]: 0, 1, .. of the call's rows."""
     ids = next(value for value in top.graph.inputs if value.name == "input_ids")
     count = top.op("Squeeze", top.op("Shape", ids, start=1, end=2), top.ints(0))
@@ -160,36 +162,38 @@ def row_numbers(top: Emitter) -> ir.Value:
 # ---------------------------------------------------------------------- older
 
 
-def appended(
+def attend_appended(
     emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: Emitter, masks: Masks
 ) -> None:
     """Scores against the cache and against the call's own rows, one softmax over both, two products with the values."""
     past_k, past_v = node.inputs[3:5]
     assert past_k is not None and past_v is not None
     if rows.window not in masks.known:
-        masks.known[rows.window] = split_masks(top, rows, read_shape(past_k)[2])
+        masks.known[rows.window] = make_split_masks(top, rows, read_shape(past_k)[2])
     both = masks.known[rows.window]
     written = [emit.cast(rows.k, dtype), emit.cast(rows.v, dtype)]
     if past_k.dtype == FLOAT8:
-        written = [stored_in_8(emit, x, dtype) for x in written]
-    k, v = (read_from_8(emit, x, dtype) for x in written)
-    past_k, past_v = (read_from_8(emit, x, dtype) for x in (past_k, past_v))
+        written = [store_float8(emit, x, dtype) for x in written]
+    k, v = (load_float8(emit, x, dtype) for x in written)
+    past_k, past_v = (load_float8(emit, x, dtype) for x in (past_k, past_v))
     scale = emit.constant(f"scale_{rows.scale:.9g}", np.array(rows.scale, np.float32))
     q = emit.cast(emit.op("Mul", rows.q, scale), dtype)
-    q = emit.shaped(q, 1, rows.kv_heads, rows.heads // rows.kv_heads, -1, rows.dim)
+    q = emit.reshape(q, 1, rows.kv_heads, rows.heads // rows.kv_heads, -1, rows.dim)
     lowest = emit.constant("lowest", np.array(LOWEST, np.float32))
-    scores = [masked(emit, q, keys, seen, lowest, dtype) for keys, seen in ((past_k, both[0]), (k, both[1]))]
+    scores = [
+        score_keys(emit, q, keys, seen, lowest, dtype) for keys, seen in ((past_k, both[0]), (k, both[1]))
+    ]
     chance = emit.op("Softmax", emit.op("Concat", *scores, axis=4), axis=4)
     old, new = emit.ops("Split", 2, chance, both[2], axis=4)
-    parts = [weighted(emit, p, values, dtype) for p, values in ((old, past_v), (new, v))]
-    back(emit, node, emit.shaped(emit.op("Add", *parts), 1, rows.heads, -1, rows.dim), rows, dtype)
+    parts = [weigh_values(emit, p, values, dtype) for p, values in ((old, past_v), (new, v))]
+    replace_result(emit, node, emit.reshape(emit.op("Add", *parts), 1, rows.heads, -1, rows.dim), rows, dtype)
     for slot, made in enumerate(written, 1):
         name = str(node.outputs[slot].name)
         made.shape = ir.Shape([1, rows.kv_heads, "rows", rows.dim])
-        own_name(emit, node, slot, made, name.replace("present_", "rows_"), made.dtype or dtype)
+        rename_output(emit, node, slot, made, name.replace("present_", "rows_"), made.dtype or dtype)
 
 
-def stored_in_8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def store_float8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """x in float8 as it stands, cut at 448; what a row reads of itself is what later rows read from the cache."""
     scale, zero = emit.constant("cache_scale", np.ones((), NUMPY[dtype])), emit.constant("cache_zero", ZERO8)
     made = emit.op("QuantizeLinear", x, scale, zero)
@@ -197,7 +201,7 @@ def stored_in_8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     return made
 
 
-def read_from_8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def load_float8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """x in `dtype`; itself where it is no float8."""
     if x.dtype != FLOAT8:
         return x
@@ -206,9 +210,9 @@ def read_from_8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     return made
 
 
-def split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
+def make_split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
     """Which cache slots [1, 1, R or 1, capacity] and which own rows [1, 1, R, R] a row sees; and [capacity, R]."""
-    past, number = past_length(top), row_numbers(top)
+    past, number = read_past_length(top), number_rows(top)
     slots = top.constant("slots", np.arange(capacity, dtype=np.int64)[None])
     seen = top.op("Less", slots, past)
     row, column = top.op("Unsqueeze", number, top.ints(1)), top.op("Unsqueeze", number, top.ints(0))
@@ -224,7 +228,7 @@ def split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]
     return *(top.op("Unsqueeze", mask, top.ints(0, 1)) for mask in (seen, own)), sizes
 
 
-def masked(
+def score_keys(
     emit: Emitter, q: ir.Value, keys: ir.Value, seen: ir.Value, lowest: ir.Value, dtype: ir.DataType
 ) -> ir.Value:
     """fp32 scores [1, kv_heads, group, R, slots]; q [1, kv_heads, group, R, dim], keys [1, kv_heads, slots, dim].
@@ -237,6 +241,6 @@ def masked(
     return emit.op("Where", seen, emit.cast(product, FLOAT), lowest)
 
 
-def weighted(emit: Emitter, chance: ir.Value, values: ir.Value, dtype: ir.DataType) -> ir.Value:
+def weigh_values(emit: Emitter, chance: ir.Value, values: ir.Value, dtype: ir.DataType) -> ir.Value:
     """chance [1, kv_heads, group, R, slots] times values [1, kv_heads, slots, dim] -> [1, kv_heads, group, R, dim]."""
     return emit.op("MatMul", emit.cast(chance, dtype), emit.op("Unsqueeze", values, emit.ints(2)))

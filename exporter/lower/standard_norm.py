@@ -16,11 +16,11 @@ def lower_norms(graph: Graph, has_operator: bool) -> Graph:
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type in NORMS:
-            rewrite(out.model.graph, node, has_operator)
+            replace_norm(out.model.graph, node, has_operator)
     return remove_unused(out)
 
 
-def rewrite(graph: ir.Graph, node: ir.Node, has_operator: bool) -> None:
+def replace_norm(graph: ir.Graph, node: ir.Node, has_operator: bool) -> None:
     """One norm, with the sum before it where it has one."""
     emit, skips = Emitter(graph, node, str(node.name)), node.op_type.startswith("Skip")
     x, weight = node.inputs[0], node.inputs[2 if skips else 1]
@@ -29,19 +29,21 @@ def rewrite(graph: ir.Graph, node: ir.Node, has_operator: bool) -> None:
         x = emit.op("Add", x, node.inputs[1])
         copy_type(node.outputs[0], x)
     epsilon = node.attributes["epsilon"].as_float()
-    normal = one_operator(emit, x, weight, epsilon) if has_operator else parts(emit, x, weight, epsilon)
+    normal = (
+        write_operator(emit, x, weight, epsilon) if has_operator else write_parts(emit, x, weight, epsilon)
+    )
     copy_type(node.outputs[0], normal)
     replace_uses(node.outputs[0], normal)
     if skips and len(node.outputs) > 3:
         replace_uses(node.outputs[3], x)
 
 
-def one_operator(emit: Emitter, x: ir.Value, weight: ir.Value, epsilon: float) -> ir.Value:
+def write_operator(emit: Emitter, x: ir.Value, weight: ir.Value, epsilon: float) -> ir.Value:
     """RMSNormalization of opset 23."""
     return emit.op("RMSNormalization", x, weight, axis=-1, epsilon=epsilon, stash_type=int(FLOAT))
 
 
-def parts(emit: Emitter, x: ir.Value, weight: ir.Value, epsilon: float) -> ir.Value:
+def write_parts(emit: Emitter, x: ir.Value, weight: ir.Value, epsilon: float) -> ir.Value:
     """x / sqrt(mean(x^2) + epsilon) * weight."""
     mean = emit.op("ReduceMean", emit.op("Mul", x, x), emit.ints(-1), keepdims=1)
     small = emit.constant(f"epsilon_{epsilon:.6g}", np.array(epsilon, np.float32))

@@ -12,12 +12,12 @@ def drop_reshape(graph: Graph) -> Graph:
     out = copy_graph(graph)
     for node in list(out.model.graph):
         value = node.inputs[0] if node.inputs else None
-        if node.op_type == "Reshape" and value is not None and same_shape(value, node):
+        if node.op_type == "Reshape" and value is not None and is_identity(value, node):
             replace_uses(node.outputs[0], value)
     return remove_unused(out)
 
 
-def same_shape(value: ir.Value, node: ir.Node) -> bool:
+def is_identity(value: ir.Value, node: ir.Node) -> bool:
     """Whether a Reshape gives back the shape it was given; a vector reshaped to [-1] is one such case."""
     result = node.outputs[0]
     wanted = read_constant(node.inputs[1])

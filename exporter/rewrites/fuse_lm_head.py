@@ -18,7 +18,7 @@ from specc.exporter.graph.graph import (
     replace_uses,
 )
 
-HEAD = "lm_head"
+LM_HEAD = "lm_head"
 
 
 def fuse_lm_head(graph: Graph) -> Graph:
@@ -26,13 +26,15 @@ def fuse_lm_head(graph: Graph) -> Graph:
     out = copy_graph(graph)
     logits = next(value for value in out.model.graph.outputs if value.name == "logits")
     taken = find_producer(logits, "Gather", "Squeeze")
-    product = find_producer(taken.inputs[0], "MatMul") if taken is not None and takes_first(taken) else None
+    product = (
+        find_producer(taken.inputs[0], "MatMul") if taken is not None and is_first_element(taken) else None
+    )
     if taken is not None and product is not None:
-        fuse_one(out.model.graph, product, taken)
+        replace_lm_head(out.model.graph, product, taken)
     return remove_unused(out)
 
 
-def fuse_one(graph: ir.Graph, product: ir.Node, taken: ir.Node) -> None:
+def replace_lm_head(graph: ir.Graph, product: ir.Node, taken: ir.Node) -> None:
     """(x [1,m,K] @ W)[0] -> Gemm(x[0], W): with transB when W is a transposed weight."""
     x, right = product.inputs
     turned = find_producer(right, "Transpose")
@@ -40,21 +42,21 @@ def fuse_one(graph: ir.Graph, product: ir.Node, taken: ir.Node) -> None:
     if x is None or weight is None or weight.const_value is None or len(weight.const_value.shape) != 2:
         return
     rows = ir.node(
-        "Squeeze", [x, add_initializer(graph, "axis_0", np.array([0], np.int64))], name=f"{HEAD}.rows"
+        "Squeeze", [x, add_initializer(graph, "axis_0", np.array([0], np.int64))], name=f"{LM_HEAD}.rows"
     )
     rows.outputs[0].shape, rows.outputs[0].type = (
         ir.Shape(list(x.shape)[1:]) if x.shape is not None else None,
         x.type,
     )
     fused = ir.node(
-        "Gemm", [rows.outputs[0], weight], attributes={"transB": int(turned is not None)}, name=HEAD
+        "Gemm", [rows.outputs[0], weight], attributes={"transB": int(turned is not None)}, name=LM_HEAD
     )
     insert_before(taken, rows, fused)
     copy_type(taken.outputs[0], fused.outputs[0])
     replace_uses(taken.outputs[0], fused.outputs[0])
 
 
-def takes_first(node: ir.Node) -> bool:
+def is_first_element(node: ir.Node) -> bool:
     """Whether a node is `value[0]` of a value whose first axis has one element."""
     value = node.inputs[0]
     if value is None or len(read_shape(value)) != 3 or read_shape(value)[0] != 1:

@@ -22,11 +22,11 @@ def fuse_norm(graph: Graph) -> Graph:
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "Mul":
-            fuse_one(out.model.graph, node)
+            replace_norm(out.model.graph, node)
     return remove_unused(out)
 
 
-def fuse_one(graph: ir.Graph, scaled: ir.Node) -> None:
+def replace_norm(graph: ir.Graph, scaled: ir.Node) -> None:
     """Replace `weight * (x * rsqrt(mean(x^2) + eps))` that ends in `scaled`."""
     for weight, normal in (scaled.inputs, scaled.inputs[::-1]):
         array = read_constant(weight)

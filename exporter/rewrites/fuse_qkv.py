@@ -33,13 +33,13 @@ def fuse_qkv(graph: Graph) -> Graph:
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and node.inputs[1] is not None and len(node.inputs) > 7:
-            fuse_one(out.model.graph, node)
+            pack_projections(out.model.graph, node)
     return remove_unused(out)
 
 
-def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
+def pack_projections(graph: ir.Graph, attention: ir.Node) -> None:
     """Pack one layer's three projections, when they read the same rows and all or none have a bias."""
-    parts = [match_projection(unflatten(attention.inputs[slot])) for slot in range(3)]
+    parts = [match_projection(skip_reshapes(attention.inputs[slot])) for slot in range(3)]
     q, k, v = parts
     if q is None or k is None or v is None or not (q.x is k.x is v.x):
         return
@@ -58,7 +58,7 @@ def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
     attention.replace_input_with(2, None)
 
 
-def unflatten(value: ir.Value | None) -> ir.Value | None:
+def skip_reshapes(value: ir.Value | None) -> ir.Value | None:
     """Skip reshapes that only cut heads and join them again ([1,R,n*d] -> [1,R,n,d] -> [1,R,n*d])."""
     joined = find_producer(value, "Reshape")
     cut = find_producer(joined.inputs[0], "Reshape") if joined else None

@@ -23,11 +23,11 @@ def fuse_rotary(graph: Graph) -> Graph:
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and len(node.inputs) <= COS:
-            fuse_one(out.model.graph, node)
+            absorb_rotation(out.model.graph, node)
     return remove_unused(out)
 
 
-def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
+def absorb_rotation(graph: ir.Graph, attention: ir.Node) -> None:
     """Let one attention node turn its own query and key, when both are turned by one table at one position."""
     turned_query, turned_key = (match_rotation(attention.inputs[slot]) for slot in (QUERY, KEY))
     if turned_query is None or turned_key is None:
@@ -36,7 +36,7 @@ def fuse_one(graph: ir.Graph, attention: ir.Node) -> None:
     if any(a is not b for a, b in zip(table, key_table, strict=True)):
         return
     cos, sin, position = table
-    half_cos, half_sin = half_table(cos), half_table(sin)
+    half_cos, half_sin = read_half_table(cos), read_half_table(sin)
     if half_cos is None or half_sin is None:
         return
     cached = add_initializer(graph, "cos_cache", half_cos), add_initializer(graph, "sin_cache", half_sin)
@@ -76,7 +76,7 @@ def match_terms(straight: ir.Value | None, crossed: ir.Value | None) -> Rotation
             looked = match_lookup(cos), match_lookup(sin)
             if looked[0] is None or looked[1] is None or x is None or not is_rotate_half(half, x):
                 continue
-            flat = flat_heads(x)
+            flat = find_flat_input(x)
             if flat is not None and looked[0][1] is looked[1][1]:
                 return flat, looked[0][0], looked[1][0], looked[0][1]
     return None
@@ -104,10 +104,10 @@ def is_rotate_half(value: ir.Value | None, x: ir.Value) -> bool:
     upper = find_producer(negative.inputs[0], "Slice") if negative else None
     lower = find_producer(joined.inputs[1], "Slice")
     half = read_shape(x)[-1] // 2
-    return slice_range(upper, x) == (half, None) and slice_range(lower, x) == (0, half)
+    return read_slice_range(upper, x) == (half, None) and read_slice_range(lower, x) == (0, half)
 
 
-def slice_range(node: ir.Node | None, x: ir.Value) -> tuple[int, int | None] | None:
+def read_slice_range(node: ir.Node | None, x: ir.Value) -> tuple[int, int | None] | None:
     """(start, end) of a step-one slice of x's last axis; an end at or past the last element reads None."""
     if node is None or node.inputs[0] is not x or len(node.inputs) < 5:
         return None
@@ -124,7 +124,7 @@ def slice_range(node: ir.Node | None, x: ir.Value) -> tuple[int, int | None] | N
     return int(start.item()), None if end.item() >= read_shape(x)[-1] else int(end.item())
 
 
-def flat_heads(x: ir.Value) -> ir.Value | None:
+def find_flat_input(x: ir.Value) -> ir.Value | None:
     """The [1, R, heads*dim] value that x [1, heads, R, dim] was reshaped and transposed from."""
     turned = find_producer(x, "Transpose")
     shaped = find_producer(turned.inputs[0], "Reshape") if turned else None
@@ -140,7 +140,7 @@ def swaps_rows_and_heads(node: ir.Node) -> bool:
     return list(node.attributes["perm"].as_ints()) == [0, 2, 1, 3]
 
 
-def half_table(table: ir.Value) -> np.ndarray | None:
+def read_half_table(table: ir.Value) -> np.ndarray | None:
     """The [capacity, dim/2] half of a table whose two halves are equal; None when they are not."""
     array = read_constant(table)
     if array is None or array.ndim != 2:

@@ -22,11 +22,11 @@ def fuse_skip_norm(graph: Graph) -> Graph:
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "SimplifiedLayerNormalization":
-            fuse_one(node)
+            replace_sum_and_norm(node)
     return remove_unused(out)
 
 
-def fuse_one(norm: ir.Node) -> None:
+def replace_sum_and_norm(norm: ir.Node) -> None:
     """Fuse one norm with the residual sum it reads; both addends must have the full shape (no broadcasting)."""
     added = find_producer(norm.inputs[0], "Add")
     if added is None:

@@ -20,7 +20,7 @@ SERIOUS = 2
 """Most severe kinds of message that are shown: internal errors and errors."""
 
 
-class Refused(Exception):
+class GraphRefused(Exception):
     """The parser does not take the graph."""
 
 
@@ -36,8 +36,8 @@ def main() -> int:
     job = EngineJob(**{**fields, "widths": tuple(fields["widths"])})
     started = time.monotonic()
     try:
-        made = build(job, started, tell)
-    except Refused as error:
+        made = build_plan(job, started, tell)
+    except GraphRefused as error:
         tell(f"refused {error}")
         return 1
     except (SpeccError, RuntimeError, MemoryError, OSError) as error:
@@ -47,11 +47,11 @@ def main() -> int:
     return 0
 
 
-def build(job: EngineJob, started: float, tell: Any) -> EngineResult:
+def build_plan(job: EngineJob, started: float, tell: Any) -> EngineResult:
     """Load, parse, build, write."""
     tell("stage load")
     library = open_library(job.library)
-    log = logger(library)
+    log = make_logger(library)
     builder = library.api.Builder(log)
     tell("stage parse")
     flag = library.api.NetworkDefinitionCreationFlag
@@ -59,22 +59,22 @@ def build(job: EngineJob, started: float, tell: Any) -> EngineResult:
         1 << int(flag.STRONGLY_TYPED) if hasattr(flag, "STRONGLY_TYPED") else 0
     )  # later versions know no other
     network = builder.create_network(typed)
-    parse(library, network, log, job.graph)
+    parse_graph(library, network, log, job.graph)
     config, sm = configure(library, builder, job)
     tell("stage build")
     engine = builder.build_serialized_network(network, config)
     if engine is None:
         raise RuntimeError(log.first or "the builder gave no engine and no reason")
     tell("stage write")
-    write(job.plan, engine)
-    keep_timing(config, job)
-    peak, types = peak_bytes(), types_of(library, log, network, engine, job.scheme)
+    write_plan(job.plan, engine)
+    save_timing_cache(config, job)
+    peak, types = read_peak_bytes(), read_layer_types(library, log, network, engine, job.scheme)
     system = f"{platform.system().lower()}-{platform.machine().lower()}"
     seconds = round(time.monotonic() - started, 2)
     return EngineResult(job.library, library.version, sm, system, job.stripped, seconds, peak, types)
 
 
-def types_of(library: Library, log: Any, network: Any, plan: Any, scheme: str) -> dict[str, Any]:
+def read_layer_types(library: Library, log: Any, network: Any, plan: Any, scheme: str) -> dict[str, Any]:
     """What the engine says of its layers; the network's word where no GPU is here to load the engine on."""
     try:
         from specc.runtime import gpu
@@ -89,13 +89,13 @@ def types_of(library: Library, log: Any, network: Any, plan: Any, scheme: str) -
         return summarize_layers(read_network_layers(network), "network", scheme)
 
 
-def peak_bytes() -> int:
+def read_peak_bytes() -> int:
     """Most memory this process had; the system's own count would begin with what the parent had when it started us."""
     rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return 1024 * int(rows["VmHWM"].split()[0])
 
 
-def logger(library: Library) -> Any:
+def make_logger(library: Library) -> Any:
     """Keeps the first error, shows errors only."""
 
     class Log(library.api.ILogger):  # type: ignore[name-defined,misc]
@@ -110,21 +110,21 @@ def logger(library: Library) -> Any:
     return Log()
 
 
-def parse(library: Library, network: Any, log: Any, graph: str) -> None:
+def parse_graph(library: Library, network: Any, log: Any, graph: str) -> None:
     """Raise Refused with all that the parser says."""
     parser = library.api.OnnxParser(network, log)
     if parser.parse_from_file(graph):
         return
     errors = [parser.get_error(i) for i in range(parser.num_errors)]
     said = {f"{one.desc()} (node {one.node()}, {one.node_name()})" for one in errors}
-    raise Refused("; ".join(sorted(said)) or log.first)
+    raise GraphRefused("; ".join(sorted(said)) or log.first)
 
 
 def configure(library: Library, builder: Any, job: EngineJob) -> tuple[Any, int]:
     """The builder's settings and the compute capability that the engine is for."""
     api, config = library.api, builder.create_builder_config()
     for profile in make_profiles(job.widths, job.context, job.capacity):
-        config.add_optimization_profile(filled(builder.create_optimization_profile(), profile))
+        config.add_optimization_profile(fill_profile(builder.create_optimization_profile(), profile))
     if hasattr(api, "ProfilingVerbosity"):
         config.profiling_verbosity = (
             api.ProfilingVerbosity.DETAILED
@@ -135,31 +135,31 @@ def configure(library: Library, builder: Any, job: EngineJob) -> tuple[Any, int]
         config.set_flag(api.BuilderFlag.DISTRIBUTIVE_INDEPENDENCE)  # refused with more profiles than one
     if library.is_rtx:
         config.num_compute_capabilities = 1
-        config.set_compute_capability(capability(api, job.sm), 0)
+        config.set_compute_capability(find_capability(api, job.sm), 0)
         return config, int(job.sm or 0)
-    read_timing(config, job)
+    load_timing_cache(config, job)
     from specc.runtime import gpu
 
     return config, gpu().sm
 
 
-def capability(api: Any, sm: int | None) -> Any:
+def find_capability(api: Any, sm: int | None) -> Any:
     """The library's name for a compute capability."""
     found = getattr(api.ComputeCapability, f"SM{sm}", None)
     if found is None:
         known = [name for name in dir(api.ComputeCapability) if name.startswith("SM")]
-        raise Refused(f"it builds no engine for SM {sm}; it knows {', '.join(sorted(known))}")
+        raise GraphRefused(f"it builds no engine for SM {sm}; it knows {', '.join(sorted(known))}")
     return found
 
 
-def filled(profile: Any, wanted: Profile) -> Any:
+def fill_profile(profile: Any, wanted: Profile) -> Any:
     """The library's profile with fixed shapes."""
     for name, shape in wanted.shapes().items():
         profile.set_shape(name, shape, shape, shape)
     return profile
 
 
-def read_timing(config: Any, job: EngineJob) -> None:
+def load_timing_cache(config: Any, job: EngineJob) -> None:
     """Measured kernels of earlier builds; they do not make a build repeatable, so a plan's hash is what counts."""
     if job.timing_cache is None:
         return
@@ -168,7 +168,7 @@ def read_timing(config: Any, job: EngineJob) -> None:
     config.set_timing_cache(config.create_timing_cache(known), ignore_mismatch=False)
 
 
-def keep_timing(config: Any, job: EngineJob) -> None:
+def save_timing_cache(config: Any, job: EngineJob) -> None:
     """Write the measured kernels for the next build."""
     cache = config.get_timing_cache() if job.timing_cache is not None else None
     if cache is not None and job.timing_cache is not None:
@@ -178,7 +178,7 @@ def keep_timing(config: Any, job: EngineJob) -> None:
         os.replace(fresh, job.timing_cache)
 
 
-def write(plan: str, engine: Any) -> None:
+def write_plan(plan: str, engine: Any) -> None:
     """The plan appears whole or not at all."""
     with partial_path(plan).open("wb") as out:
         out.write(memoryview(engine))

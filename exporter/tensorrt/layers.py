@@ -76,10 +76,10 @@ def parse_type(text: str) -> str:
 def read_engine_layers(account: str) -> list[Layer]:
     """From the JSON of an engine inspector (detailed: an object a layer; else a name a layer, without types)."""
     found = json.loads(account).get("Layers", [])
-    return [told_layer(item if isinstance(item, Mapping) else {"Name": str(item)}) for item in found]
+    return [read_layer(item if isinstance(item, Mapping) else {"Name": str(item)}) for item in found]
 
 
-def told_layer(item: Mapping[str, Any]) -> Layer:
+def read_layer(item: Mapping[str, Any]) -> Layer:
     """One entry."""
     reads, gives = (
         tuple(
@@ -98,20 +98,22 @@ def read_network_layers(network: Any) -> list[Layer]:
     """From a parsed network; a product that reads the result of a DequantizeLinear reads the type before it."""
     layers = [network.get_layer(index) for index in range(network.num_layers)]
     made = {layer.get_output(i).name: layer for layer in layers for i in range(layer.num_outputs)}
-    return [parsed_layer(layer, made) for layer in layers]
+    return [read_network_layer(layer, made) for layer in layers]
 
 
-def parsed_layer(layer: Any, made: Mapping[str, Any]) -> Layer:
+def read_network_layer(layer: Any, made: Mapping[str, Any]) -> Layer:
     """One layer."""
     kind = str(layer.type).rpartition(".")[2]
     inputs = [tensor for i in range(layer.num_inputs) if (tensor := layer.get_input(i)) is not None]
     stored = kind == "MATRIX_MULTIPLY"
-    reads = tuple(parse_type(str((before(tensor, made) if stored else tensor).dtype)) for tensor in inputs)
+    reads = tuple(
+        parse_type(str((find_stored_input(tensor, made) if stored else tensor).dtype)) for tensor in inputs
+    )
     gives = tuple(parse_type(str(layer.get_output(i).dtype)) for i in range(layer.num_outputs))
     return Layer(layer.name, kind, reads, gives)
 
 
-def before(tensor: Any, made: Mapping[str, Any]) -> Any:
+def find_stored_input(tensor: Any, made: Mapping[str, Any]) -> Any:
     """What a DequantizeLinear read to give this tensor, through layers that only move; else the tensor itself."""
     layer = made.get(tensor.name)
     if layer is None:
@@ -121,5 +123,5 @@ def before(tensor: Any, made: Mapping[str, Any]) -> Any:
         return layer.get_input(0)
     if kind != "SHUFFLE":
         return tensor
-    found = before(layer.get_input(0), made)
+    found = find_stored_input(layer.get_input(0), made)
     return tensor if found.name == layer.get_input(0).name else found

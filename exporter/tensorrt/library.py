@@ -33,7 +33,7 @@ class Library:
 def open_library(kind: str) -> Library:
     """`kind`: "tensorrt" or "tensorrt-rtx". Raises EnvironmentFault where it is not installed."""
     try:
-        api = rtx() if kind == "tensorrt-rtx" else importlib.import_module("tensorrt")
+        api = load_rtx() if kind == "tensorrt-rtx" else importlib.import_module("tensorrt")
     except (ImportError, OSError) as error:
         why = f"{kind} cannot be loaded here ({error})"
         raise EnvironmentFault(
@@ -42,15 +42,15 @@ def open_library(kind: str) -> Library:
     return Library(api, kind, ".".join(str(api.__version__).split(".")[:3]))
 
 
-def rtx() -> Any:
+def load_rtx() -> Any:
     """The bindings over the libraries that a wheel brings, or over those of the system."""
-    folder = next(filter(None, map(package_folder, RTX_FOLDERS)), None)
+    folder = next(filter(None, map(find_package_folder, RTX_FOLDERS)), None)
     for name in RTX_LIBRARIES:
         ctypes.CDLL(str(folder / name) if folder else name, mode=ctypes.RTLD_GLOBAL)
     return importlib.import_module(RTX_BINDINGS)
 
 
-def package_folder(name: str) -> Path | None:
+def find_package_folder(name: str) -> Path | None:
     """Folder of an installed package; importing it makes the links that its libraries are loaded by."""
     if importlib.util.find_spec(name) is None:
         return None
@@ -61,4 +61,4 @@ def is_installed(kind: str) -> bool:
     """Whether `open_library` finds something to open, without opening it."""
     if kind == "tensorrt":
         return importlib.util.find_spec("tensorrt") is not None
-    return importlib.util.find_spec(RTX_BINDINGS) is not None and any(map(package_folder, RTX_FOLDERS))
+    return importlib.util.find_spec(RTX_BINDINGS) is not None and any(map(find_package_folder, RTX_FOLDERS))

@@ -23,10 +23,15 @@ def list_refusals(path: Path, builder: Builder) -> list[str]:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # what protobuf raises has no base of its own
         raise InputError(f"{path} is no ONNX graph ({error}); build the bundle again") from error
-    return [*foreign(model), *operators(model, builder), *opset(model, builder), *forms(model)]
+    return [
+        *find_foreign_operators(model),
+        *find_unsupported_operators(model, builder),
+        *find_opset_faults(model, builder),
+        *find_unsupported_forms(model),
+    ]
 
 
-def foreign(model: onnx.ModelProto) -> list[str]:
+def find_foreign_operators(model: onnx.ModelProto) -> list[str]:
     """Operators outside the standard."""
     names = {
         f"{node.domain}.{node.op_type}" for node in model.graph.node if node.domain not in ("", "ai.onnx")
@@ -34,12 +39,12 @@ def foreign(model: onnx.ModelProto) -> list[str]:
     return [f"{name} (no standard operator; use dialect onnx24)" for name in sorted(names)]
 
 
-def operators(model: onnx.ModelProto, builder: Builder) -> list[str]:
+def find_unsupported_operators(model: onnx.ModelProto, builder: Builder) -> list[str]:
     """Standard operators that came later, or never."""
     return builder.list_refused({node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")})
 
 
-def opset(model: onnx.ModelProto, builder: Builder) -> list[str]:
+def find_opset_faults(model: onnx.ModelProto, builder: Builder) -> list[str]:
     """An opset that is too high, or too low for blocks."""
     have = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     wrong = []
@@ -51,7 +56,7 @@ def opset(model: onnx.ModelProto, builder: Builder) -> list[str]:
     return wrong
 
 
-def forms(model: onnx.ModelProto) -> list[str]:
+def find_unsupported_forms(model: onnx.ModelProto) -> list[str]:
     """Operators in a form that no parser takes."""
     wrong = set()
     for node in model.graph.node:

@@ -79,10 +79,12 @@ def test_a_lost_end_token_is_found(fault: str, own: Path, monkeypatch: pytest.Mo
     from specc.exporter.checkpoint import spec as inside
 
     if fault == "first of the list":
-        whole = inside.as_list
-        monkeypatch.setattr(inside, "as_list", lambda value: whole(value)[:1])
+        whole = inside.list_ids
+        monkeypatch.setattr(inside, "list_ids", lambda value: whole(value)[:1])
     else:
-        monkeypatch.setattr(inside, "end_tokens", lambda folder, config, tokens: (config["eos_token_id"],))
+        monkeypatch.setattr(
+            inside, "find_end_tokens", lambda folder, config, tokens: (config["eos_token_id"],)
+        )
     with pytest.raises(AssertionError):
         test_all_end_tokens_are_joined(own)
 

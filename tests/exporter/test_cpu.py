@@ -263,7 +263,7 @@ def test_a_wrong_operator_is_found(part: str, known: Known, monkeypatch: pytest.
 
     monkeypatch.setattr(cpu_nodes, "alone", wrong)
     if part == "gate":
-        monkeypatch.setattr(cpu_nodes, "gated", lambda y: y[:, : y.shape[1] // 2])
+        monkeypatch.setattr(cpu_nodes, "apply_gate", lambda y: y[:, : y.shape[1] // 2])
     with pytest.raises(StageError, match="After the stage 'quantize .*of the result"):
         check_nodes(graph)
 

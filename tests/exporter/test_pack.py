@@ -19,8 +19,8 @@ from specc.exporter.checkpoint.codes import KINDS, Codes, dequantize_codes, join
 from specc.exporter.checkpoint.gguf_codes import GgufCodes  # noqa: E402
 from specc.exporter.checkpoint.gguf_header import check_complete, read_gguf_header  # noqa: E402
 from specc.exporter.lower.blocks import dequantize_blocks, quantize_blocks  # noqa: E402
-from specc.exporter.lower.cpu_layout import count_inputs, group_bytes, interleave, pack, unpack
-from specc.exporter.lower.cpu_weights import CpuWeights, from_blocks  # noqa: E402
+from specc.exporter.lower.cpu_layout import count_group_bytes, count_inputs, interleave, pack, unpack
+from specc.exporter.lower.cpu_weights import CpuWeights, convert_blocks  # noqa: E402
 
 
 def some_codes(kind: str, n: int, k: int, seed: int = 0) -> Codes:
@@ -58,7 +58,7 @@ def test_unpack_undoes_pack(kind: str, n: int, blocks: int, seed: int) -> None:
     """For any number of outputs, multiples of 16 or not."""
     weight = some_codes(kind, n, 32 * blocks, seed)
     packed = pack(weight)
-    assert packed.dtype == np.uint8 and packed.shape == (-(-n // 16) * group_bytes(kind, blocks),)
+    assert packed.dtype == np.uint8 and packed.shape == (-(-n // 16) * count_group_bytes(kind, blocks),)
     assert count_inputs(packed.size, kind, n) == 32 * blocks and packed.size % 64 == 0
     assert same(unpack(packed, kind, n, 32 * blocks), weight)
 
@@ -110,7 +110,7 @@ def test_floats_become_codes_of_the_same_weight(bits: int) -> None:
     weight = np.random.default_rng(1).standard_normal((24, 96)).astype(np.float32)
     blocks = quantize_blocks(weight, bits, 32)
     np.testing.assert_allclose(
-        dequantize_codes(from_blocks(blocks)), dequantize_blocks(blocks), atol=2e-3 * np.abs(weight).max()
+        dequantize_codes(convert_blocks(blocks)), dequantize_blocks(blocks), atol=2e-3 * np.abs(weight).max()
     )
 
 

@@ -119,7 +119,7 @@ CHECKS: list[tuple[Check, Any, str, Any]] = [
     (other_gpu, finalize, "gpu_sm", lambda hardware: 72),
     (rebuilt_engine, sys.modules[__name__], "hash_engine", lambda files: "of the graph"),
     (wrong_profiles, profiles, "find_fault", lambda *_: None),
-    (foreign_graph, preflight, "foreign", lambda model: []),
+    (foreign_graph, preflight, "find_foreign_operators", lambda model: []),
     (other_type, engine_layers, "find_strays", lambda layers, scheme: []),
     (page_cache, memory, "read_available", mem_free),
     (killed_builder, engine, "partial_path", lambda plan: Path("/nonexistent/other.part")),

@@ -25,7 +25,7 @@ from specc.distill.data import Tell
 from specc.distill.train import Settings, heard_by, train
 from specc.errors import InputError
 from specc.exporter.draft_heads.file import save_draft_head
-from specc.exporter.trace import copy_shallow
+from specc.exporter.module_view import copy_shallow
 
 if TYPE_CHECKING:
     from specc.distill.job import Asked
