@@ -125,10 +125,10 @@ TASK = Task(
 
 
 def test_modes_take_turns_and_agree() -> None:
-    ticks: list[tuple[int, int]] = []
+    ticks: list[tuple[str, float]] = []
     with table_model() as model, model.session() as session:
-        found = measure.run(session, TASK, lambda done, total: ticks.append((done, total)))
-    assert len(found) == TASK.total == 24 and ticks[-1] == (24, 24)
+        found = measure.measure_generations(session, TASK, lambda step, done: ticks.append((step, done)))
+    assert len(found) == TASK.total == 24 and len(ticks) == 24 and ticks[-1] == ("bench", 1.0)
     firsts = [one.mode for one in found[::2]]
     assert firsts == ["plain", "spec"] * 6
     for a, b in zip(found[::2], found[1::2], strict=True):
@@ -151,7 +151,7 @@ def test_every_answer_starts_from_an_empty_cache() -> None:
 def found_rows(drafter: Any = None) -> list[dict[str, Any]]:
     with table_model(drafter) as model, model.session() as session:
         certificate = replace(model.info.certificate, call_ms=(4.0, 4.5, 5.0, 5.5, 6.0, 20.0))
-        return report.rows(measure.run(session, TASK), certificate)
+        return report.rows(measure.measure_generations(session, TASK), certificate)
 
 
 def test_rows_have_what_others_rely_on() -> None:
@@ -192,7 +192,7 @@ def test_speculation_that_is_off_says_so() -> None:
     """Without a certificate nothing is proposed; the report names the reason instead of a speed-up out of nothing."""
     engine = ByWidth(Table(chain(258), 1, 160, (1, 2, 3, 4, 5, 32)), library())
     with Model.from_parts(engine, Ahead(), n_ids=258, context=128) as model, model.session() as session:
-        rows = report.rows(measure.run(session, TASK), model.info.certificate)
+        rows = report.rows(measure.measure_generations(session, TASK), model.info.certificate)
     spec = [row for row in rows if row["mode"] == "spec"]
     assert all(not row["enabled"] and row["reasons"] and row["acceptance_rate"] is None for row in spec)
     assert all(row["predicted_speed_up"] is None and row["proposing_share"] == 0 for row in spec)

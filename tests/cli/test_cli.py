@@ -307,7 +307,7 @@ def test_gate(specc: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None
         asked.update(options)
         return report
 
-    monkeypatch.setattr("specc.gate.judge.judge", judge)
+    monkeypatch.setattr("specc.gate.run.judge_bundle", judge)
     code, out, _ = specc("gate", bundle, "--trials", 100, "--seed", 5, "--json")
     assert code == 0 and json.loads(out) == report and (asked["trials"], asked["seed"]) == (100, 5)
     report["verdict"] = "failed"
@@ -337,7 +337,7 @@ def test_replay(specc: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch, verdi
         "notes": ["a note"],
         "difference": found if code == 1 else None,
     }
-    monkeypatch.setattr("specc.gate.replay.replay", lambda *_: report)
+    monkeypatch.setattr("specc.gate.replay.judge_record", lambda *_: report)
     ended, out, _ = specc("gate", bundle, "--replay", "r.jsonl")
     assert (
         ended == code

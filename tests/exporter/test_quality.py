@@ -20,7 +20,7 @@ from specc.exporter.check.sample_text import TEXT  # noqa: E402
 from specc.exporter.checkpoint.checkpoint import open_checkpoint  # noqa: E402
 from specc.exporter.checkpoint.tokenizer import TokenizerJson  # noqa: E402
 from specc.exporter.lower.ort import lower_ort  # noqa: E402
-from specc.gate.quality import misses  # noqa: E402
+from specc.gate.quality import list_missed_limits  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_the_float_graph_is_perfect(judged: Any) -> None:
     found = quality.measure_quality(*judged)
     assert found["kl"] < 1e-9 and found["top1"] == 1.0 and abs(found["perplexity_ratio"] - 1) < 1e-6
     assert found["tokens"] == len(judged[2]) == tiny.CONTEXT
-    assert misses(found, kl_max=1e-6, top1_min=1.0, perplexity_max=1.001) == []
+    assert list_missed_limits(found, kl_max=1e-6, top1_min=1.0, perplexity_max=1.001) == []
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 96])
@@ -78,7 +78,7 @@ def test_fewer_bits_are_farther_away(judged: Any) -> None:
     found = [quality.measure_quality(lower_ort(graph, Scheme(*scheme, 32)), *text) for scheme in schemes]
     assert found[0]["kl"] < 0.5 * found[1]["kl"] and found[1]["kl"] < found[2]["kl"]
     limit = math.sqrt(found[0]["kl"] * found[1]["kl"])
-    assert [bool(misses(numbers, kl_max=limit)) for numbers in found] == [False, True, True]
+    assert [bool(list_missed_limits(numbers, kl_max=limit)) for numbers in found] == [False, True, True]
 
 
 def test_a_logit_that_is_no_number_passes_no_limit(judged: Any) -> None:
@@ -87,7 +87,7 @@ def test_a_logit_that_is_no_number_passes_no_limit(judged: Any) -> None:
     spoiled = logits.copy()
     spoiled[5, 3] = np.nan
     found = quality.measure_quality(graph, spoiled, ids)
-    assert len(misses(found, 1e9, 0.0, 1e9)) == 3
+    assert len(list_missed_limits(found, 1e9, 0.0, 1e9)) == 3
 
 
 def test_the_text_is_held_out() -> None:
@@ -105,10 +105,10 @@ def test_the_text_is_held_out() -> None:
 def test_a_miss_is_a_sentence() -> None:
     """Which number, how much, which limit; NaN misses every limit, and no limit misses nothing."""
     found = {"kl": 0.3, "top1": 0.7, "perplexity_ratio": 1.01}
-    assert misses(found, 0.25, 0.75, 1.005) == [
+    assert list_missed_limits(found, 0.25, 0.75, 1.005) == [
         "kl is 0.3, above the limit 0.25",
         "top1 is 0.7, below the limit 0.75",
         "perplexity_ratio is 1.01, above the limit 1.005",
     ]
     nothing = dict.fromkeys(found, float("nan"))
-    assert len(misses(nothing, 0.25, 0.75, 1.005)) == 3 and misses(nothing) == []
+    assert len(list_missed_limits(nothing, 0.25, 0.75, 1.005)) == 3 and list_missed_limits(nothing) == []

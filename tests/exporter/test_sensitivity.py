@@ -17,7 +17,7 @@ from specc.exporter.check.sensitivity import (
     measure_sensitivity,
     parse_layer,
 )
-from specc.gate.quality import worst_groups
+from specc.gate.quality import describe_worst_groups
 from specc.pipeline.build import build, summary
 
 Write = Callable[..., Path]
@@ -40,7 +40,7 @@ def test_groups() -> None:
 def test_the_worst_are_named() -> None:
     """The largest first, NaN before all."""
     groups = [{"group": "a", "kl": 0.1}, {"group": "b", "kl": 0.3}, {"group": "c", "kl": float("nan")}]
-    assert worst_groups(groups, 2) == "c (kl nan), b (kl 0.3)"
+    assert describe_worst_groups(groups, 2) == "c (kl nan), b (kl 0.3)"
 
 
 def test_a_failed_limit_names_the_worst_layers(
@@ -97,7 +97,7 @@ def test_an_outlier_channel_is_found(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found: Any = measured(outlier(tmp_path / "m", 1), "dynamic-int8", "dynamic-int8")
     assert found["layer 1"] > 10 * found["layer 0"] and found["layer 1"] > found[EMBEDDING_AND_LM_HEAD]
-    assert worst_groups([{"group": g, "kl": kl} for g, kl in found.items()], 1).startswith("layer 1 (kl")
+    assert describe_worst_groups([{"group": g, "kl": kl} for g, kl in found.items()], 1).startswith("layer 1 (kl")
 
 
 @pytest.mark.parametrize("dialect", ["ort", "specc-cpu"])

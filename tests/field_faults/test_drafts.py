@@ -12,7 +12,10 @@ from support import put_back
 from support.table_models import chain, draft, noise_table, self_drafting
 
 from specc.errors import SpeccError
-from specc.gate import law
+from specc.gate import law, stats
+from specc.gate.law import reference
+from specc.gate.law import rounds as rounds_judge
+from specc.gate.law.case import emitted_tokens
 from specc.runtime import DraftContext, Drafter, HeadDraft, Library, Model, Node, Options, Table
 
 CASE = law.Case("R02", 4, "rejection", "model", Options(temperature=0.7, top_k=3))
@@ -22,13 +25,13 @@ WIDE = (*range(1, 8), 32)
 def check_reported_q(loaded: Library) -> None:
     """R02: sampled drafts at T = 0.7 and top_k = 3, 50,000 rounds: every law of a round is that of the q it reports."""
     with law.make_model(CASE, loaded) as model, model.session() as session:
-        found = law.judge_rounds(CASE, law.run_trials(session, CASE, 50000, 3))
+        found = rounds_judge.judge_rounds(CASE, law.run_trials(session, CASE, 50000, 3))
     assert min(finding.p for finding in found) > 1e-6
 
 
 def check_reduced_q(loaded: Library) -> None:
     """R02 with a head over 3 of 4 ids, coarse logits as half precision gives them: the text follows the target."""
-    target, rows = law.tables(CASE)
+    target, rows = law.make_tables(CASE)
     coarse = (0.3 * rows[:, [0, 2, 3]]).astype(np.float16).astype(np.float32)
     head = HeadDraft("feature", Table(coarse, 2, 96, WIDE, "reads"), 4, 4, (0, 2, 3))
     parts: dict[str, Any] = {
@@ -43,11 +46,11 @@ def check_reduced_q(loaded: Library) -> None:
         model.session() as session,
     ):
         rounds = law.run_trials(session, CASE, 50000, 3)
-    expected = law.reference.distribution(
+    expected = reference.distribution(
         CASE.options, target[law.PROMPT[-2] * 4 + law.PROMPT[-1]], law.PROMPT, 9
     )
-    counts = np.bincount(law.emitted(rounds)[:, 0], minlength=4)
-    assert law.fit(counts, expected) > 1e-6
+    counts = np.bincount(emitted_tokens(rounds)[:, 0], minlength=4)
+    assert stats.fit_p_value(counts, expected) > 1e-6
 
 
 def check_switched_k(loaded: Library) -> None:

@@ -24,14 +24,14 @@ from support.table_models import (
     verified_otherwise,
 )
 
-from specc.gate import certificate as certify_judge
+from specc.gate.engine import certificate as certify_judge
 from specc.runtime import Model, ModelDraft, Ngram, Options, Table, controls, library
 
 
 def test_exact_engine_passes() -> None:
     with exact_model() as model:
-        found = certify_judge.certify(model, TOKENS, 0)
-    assert found.exact
+        found = certify_judge.judge_certificate(model, TOKENS, 0)
+    assert found.usable
     assert all(check.passed for check in found.checks)
     assert found.certificate.reasons == ()
     assert found.certificate.rows_compared > 1000
@@ -62,8 +62,8 @@ def test_injected_fault_is_numerics(name: str) -> None:
     """R01, R13, R44: refused with the reason code and the evidence; plain decoding goes on where there are numbers."""
     make, evidence = FAULTS[name]
     with Model.from_parts(make(), Ngram(), n_ids=8, context=256, k_max=4) as model:
-        found = certify_judge.certify(model, TOKENS, 0, invariant=True, bounded_rows=48)
-        assert not found.exact
+        found = certify_judge.judge_certificate(model, TOKENS, 0, invariant=True, bounded_rows=48)
+        assert not found.usable
         assert found.certificate.reasons == ("numerics",)
         assert not all(check.passed for check in found.checks)
         assert any(part in found.certificate.evidence for part in evidence.split("|"))
@@ -79,20 +79,20 @@ def test_injected_fault_is_numerics(name: str) -> None:
 def test_other_kernel_is_another_class() -> None:
     """Widths 2 to 5 agree with each other and not with 1: the law is at width 2, 1 is never used."""
     with Model.from_parts(Disturbed(other_kernel), Ngram(), n_ids=8, context=256, k_max=4) as model:
-        found = certify_judge.certify(model, TOKENS, 0)
+        found = certify_judge.judge_certificate(model, TOKENS, 0)
         assert [2, 3, 4, 5] in found.certificate.classes
         assert found.certificate.law_width in (2, 3, 4, 5)
         assert "at width 1 differs from width 5" in found.certificate.evidence
-        assert (found.exact, found.certificate.unrepeatable) == (True, 0)
+        assert (found.usable, found.certificate.unrepeatable) == (True, 0)
 
 
 def test_flaky_engine_is_never_bounded() -> None:
     """An engine that answers differently on repeat has no law, whatever the recipe allows."""
     for disturb in (flaky, noise_of_luck(1e-6)):
         with Model.from_parts(Disturbed(disturb), Ngram(), n_ids=8, context=256, k_max=4) as model:
-            found = certify_judge.certify(model, TOKENS, 0, allow_bounded=1.0, bounded_rows=48)
+            found = certify_judge.judge_certificate(model, TOKENS, 0, allow_bounded=1.0, bounded_rows=48)
             assert found.certificate.unrepeatable > 0
-            assert (found.exact, found.certificate.reasons) == (False, ("numerics",))
+            assert (found.usable, found.certificate.reasons) == (False, ("numerics",))
 
 
 def test_bounded_needs_a_limit() -> None:
@@ -104,15 +104,15 @@ def test_bounded_needs_a_limit() -> None:
         context=256,
         k_max=4,
     ) as model:
-        found = certify_judge.certify(model, TOKENS, 0, allow_bounded=0.1)
+        found = certify_judge.judge_certificate(model, TOKENS, 0, allow_bounded=0.1)
         certificate = found.certificate
-        assert (found.exact, certificate.reasons, certificate.kind) == (True, (), "bounded")
+        assert (found.usable, certificate.reasons, certificate.kind) == (True, (), "bounded")
         assert 0 < certificate.tv_max < 0.01 < certificate.tv_mean < 0.1
         assert certificate.tv_rows >= 1000
         model.apply(certificate)
         assert model.info.enabled
         assert model.info.certificate.words == f"approximate, mean TV <= {certificate.tv_mean:.4g}"
-        assert certify_judge.certify(model, TOKENS, 0, allow_bounded=1e-9).certificate.reasons == (
+        assert certify_judge.judge_certificate(model, TOKENS, 0, allow_bounded=1e-9).certificate.reasons == (
             "numerics",
         )
 
@@ -147,19 +147,19 @@ def test_certificate_survives_its_struct() -> None:
 
 def test_sharpness() -> None:
     """One flipped bit is found in whatever call, with whatever seed; a judge that sees nothing fails its own proof."""
-    assert all(certify_judge.sharpness(seed).passed for seed in (0, 1, 2**64 - 1))
+    assert all(certify_judge.check_sharpness(seed).passed for seed in (0, 1, 2**64 - 1))
     for at in range(1, certify_judge.CALLS + 1, 41):
-        assert -1 in certify_judge.flipped(1, at, library())[0].width_class
+        assert -1 in certify_judge.certify_flipped(1, at, library())[0].width_class
     with controls().fault("numerics_unchecked"):
-        assert not certify_judge.sharpness(0, controls()).passed
+        assert not certify_judge.check_sharpness(0, controls()).passed
 
 
 def test_promise_of_one_row() -> None:
     """A dialect that promises the same bits at every width has its law at one row, or fails by name."""
     with exact_model() as model:
-        found = certify_judge.certify(model, TOKENS, 0, invariant=True)
-        assert (found.exact, found.certificate.law_width) == (True, 1)
+        found = certify_judge.judge_certificate(model, TOKENS, 0, invariant=True)
+        assert (found.usable, found.certificate.law_width) == (True, 1)
     with Model.from_parts(Disturbed(other_kernel), Ngram(), n_ids=8, context=256, k_max=4) as model:
-        found = certify_judge.certify(model, TOKENS, 0, invariant=True, bounded_rows=48)
+        found = certify_judge.judge_certificate(model, TOKENS, 0, invariant=True, bounded_rows=48)
         assert found.certificate.reasons == ("numerics",)
         assert [check.value for check in found.checks if "promises" in check.name] == [4.0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specc.gate.noise import race_times
-from specc.gate.reference import distribution
+from specc.gate.law.noise import race_times
+from specc.gate.law.reference import distribution
 from specc.runtime import Model, Options, Table
 
 N = 300

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from support.table_models import LOGITS, TOKENS, WIDTHS, Disturbed, table
 
-from specc.gate import Check, equality, twosample
+from specc.gate import Check
+from specc.gate.engine import equality, two_sample
+from specc.progress import no_progress
 from specc.runtime import Certificate, Io, Model, ModelDraft, Ngram, Table, controls
 
 
@@ -18,19 +20,21 @@ def judged(drafter: Any, engine: Any = None) -> list[Check]:
     work = equality.make_work(TOKENS, 256, 5)
     engine = engine or table()
     with Model.from_parts(engine, drafter, n_ids=8, context=256, k_max=4, assume_exact=True) as model:
-        script = drafter if isinstance(drafter, equality.Scripted) else None
+        script = drafter if isinstance(drafter, equality.ScriptedDrafter) else None
         with model.session() as session:
-            plain = equality.plain_texts(session, work)
-            checks = list(equality.judge(session, work, "x", plain, script))
+            plain = equality.generate_plain(session, work)
+            checks = list(equality.judge_drafter(session, work, "x", plain, script))
             return checks if script is None else [*checks, equality.judge_lengths(session, work, script, 4)]
 
 
-@pytest.mark.parametrize("make", [equality.Scripted, equality.Random, Ngram, lambda: ModelDraft(table())])
+@pytest.mark.parametrize(
+    "make", [equality.ScriptedDrafter, equality.RandomDrafter, Ngram, lambda: ModelDraft(table())]
+)
 def test_equal_text(make: Any) -> None:
     """Greedy and coupled ids are equal; the scripted drafter reaches every accepted length."""
     checks = judged(make())
     assert [check for check in checks if not check.passed] == []
-    assert len(checks) == (3 if make is equality.Scripted else 2)
+    assert len(checks) == (3 if make is equality.ScriptedDrafter else 2)
 
 
 def test_unequal_text_is_found() -> None:
@@ -40,7 +44,7 @@ def test_unequal_text_is_found() -> None:
         if rows > 1:
             logits[:] = np.round(logits)
 
-    checks = judged(equality.Scripted(), Disturbed(rough))
+    checks = judged(equality.ScriptedDrafter(), Disturbed(rough))
     assert any(not check.passed and check.value > 0 for check in checks)
 
 
@@ -48,7 +52,7 @@ def test_unequal_text_is_found() -> None:
 @pytest.mark.parametrize("k", [1, 4])
 def test_every_length_occurs_in_any_context(context: int, k: int) -> None:
     """Texts that end early and contexts of K + 2 tokens still reach every accepted length, the same way each time."""
-    work, script = equality.make_work(TOKENS[:9], context, 5), equality.Scripted()
+    work, script = equality.make_work(TOKENS[:9], context, 5), equality.ScriptedDrafter()
     engine = Table(LOGITS, 2, context + 32, WIDTHS)
     parts: dict[str, Any] = {"n_ids": 8, "context": context, "k_max": k, "assume_exact": True}
     with Model.from_parts(engine, script, **parts) as model, model.session() as session:
@@ -57,7 +61,7 @@ def test_every_length_occurs_in_any_context(context: int, k: int) -> None:
 
 def test_missing_length_is_counted() -> None:
     """Speculation that never runs reaches no length."""
-    work, script = equality.make_work(TOKENS, 256, 5), equality.Scripted()
+    work, script = equality.make_work(TOKENS, 256, 5), equality.ScriptedDrafter()
     with (
         Model.from_parts(table(), script, n_ids=8, context=256, k_max=4) as model,
         model.session() as session,
@@ -82,8 +86,8 @@ def drawn(fault: str = "") -> list[Check]:
         loaded.fault(fault) if fault else nullcontext(),
         Model.from_parts(table(), Ngram(1, 3), **parts) as model,
     ):
-        checks, report = twosample.judge(model, model.info.certificate, prompts, 7, lambda *_: None)
-        assert report["trials"] == twosample.TRIALS
+        checks, report = two_sample.judge_two_sample(model, model.info.certificate, prompts, 7, no_progress)
+        assert report["trials"] == two_sample.TRIALS
         assert 0 < report["smallest_tv"] < 0.5
     return checks
 
@@ -100,5 +104,5 @@ def test_plain_and_rejection_are_one_law() -> None:
 def test_two_sample_trials_are_fewer_where_prompts_are_read_again() -> None:
     """The prefill chunk in another class: each trial costs a prompt."""
     apart = Certificate("bit-exact", 1, (1, 3, 8), (0, 0, 1), 1, 0, ())
-    assert not twosample.keeps_prompt(apart)
-    assert twosample.keeps_prompt(replace(apart, width_class=(0, 0, 0)))
+    assert not two_sample.is_prompt_kept(apart)
+    assert two_sample.is_prompt_kept(replace(apart, width_class=(0, 0, 0)))

@@ -14,22 +14,24 @@ import pytest
 from support.table_models import LOGITS, TOKENS, Disturbed, by_neighbour, exact_model, table
 
 from specc.errors import EnvironmentFault, InputError
-from specc.gate import Check, equality, run_gate
-from specc.gate.judge import (
-    Laws,
-    Opened,
-    certify_part,
+from specc.gate import Check, run_gate
+from specc.gate.engine import equality
+from specc.gate.run import (
+    LawVerdict,
+    OpenBundle,
     check_writable,
+    derive_reasons,
+    describe_options,
+    judge_engine,
     judge_laws,
-    judge_opened,
-    read_calibration,
+    read_calibration_ids,
     read_manifest,
-    reasons_of,
 )
+from specc.progress import no_progress
 from specc.runtime import Model, ModelDraft, Ngram
 
 
-def opened(model: Model, lint: bool = True) -> Opened:
+def opened(model: Model, lint: bool = True) -> OpenBundle:
     findings = [] if lint else [{"node": "n", "op": "TopK", "why": "", "fix": ""}]
     manifest = {
         "lint": {"passed": lint, "findings": findings},
@@ -37,15 +39,15 @@ def opened(model: Model, lint: bool = True) -> Opened:
         "plan": {"threads": 1},
         "gate": {},
     }
-    return Opened(Path(), manifest, TOKENS, model, 1)
+    return OpenBundle(Path(), manifest, TOKENS, model, 1)
 
 
 def test_gate_passes_on_an_exact_engine() -> None:
     """Every judge has its say, progress is told, the best K goes into the certificate."""
     stages: list[str] = []
     with Model.from_parts(table(), ModelDraft(table()), n_ids=8, context=256, k_max=4) as model:
-        progress = lambda stage, done, total: stages.append(stage)  # noqa: E731
-        result = judge_opened(opened(model), judge_laws(3000, 0, progress), 0, progress)
+        progress = lambda step, done: stages.append(step)  # noqa: E731
+        result = judge_engine(opened(model), judge_laws(3000, 0, progress), 0, progress)
     wrong = [check for check in result.checks if not check.passed]
     assert [check.name.split(":")[0] for check in wrong] in ([], ["speed"])
     assert {"certificate", "law", "equality", "two-sample", "speed"} == set(stages)
@@ -58,12 +60,12 @@ def test_gate_passes_on_an_exact_engine() -> None:
 
 def test_gate_refuses() -> None:
     """R35: lint alone and numerics alone are enough."""
-    laws = Laws((), {})
+    laws = LawVerdict((), {})
     with Model.from_parts(table(), Ngram(), n_ids=8, context=256, k_max=4) as model:
-        result = judge_opened(opened(model, lint=False), laws, 0, lambda *_: None)
+        result = judge_engine(opened(model, lint=False), laws, 0, no_progress)
         assert (result.verdict, result.reasons) == ("failed", ("lint",))
     with Model.from_parts(Disturbed(by_neighbour), Ngram(), n_ids=8, context=256, k_max=4) as model:
-        result = judge_opened(opened(model), laws, 0, lambda *_: None)
+        result = judge_engine(opened(model), laws, 0, no_progress)
         assert (result.verdict, result.reasons) == ("failed", ("numerics",))
         assert result.certificate.reasons == ("numerics",)
 
@@ -85,8 +87,8 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_killed_gate_leaves_the_old_certificate(when: str, bundle: Path) -> None:
     """Nothing is written before the end."""
 
-    def interrupt(stage: str, done: int, total: int) -> None:
-        if stage == when:
+    def interrupt(step: str, done: float) -> None:
+        if step == when:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -127,11 +129,11 @@ def test_gate_needs_no_torch(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_certify_list_is_acted_on() -> None:
     """Penalties and logit bias are judged on the engine where the recipe lists them, and told where it does not."""
-    assert list(equality.modes_of(["temperature", "top_p"])) == list(equality.MODES)
-    modes = equality.modes_of(["repetition_penalty", "logit_bias"])
+    assert list(equality.select_modes(["temperature", "top_p"])) == list(equality.MODES)
+    modes = equality.select_modes(["repetition_penalty", "logit_bias"])
     assert modes["greedy with penalties"]["repetition_penalty"] != 1
     assert modes["coupled with bias"]["logit_bias"]
-    part = certify_part(["temperature", "logit_bias"])
+    part = describe_options(["temperature", "logit_bias"])
     assert part["listed"] == ["temperature", "logit_bias"]
     assert "frequency_penalty" in part["not_certified"]
     with Model.from_parts(
@@ -139,8 +141,8 @@ def test_certify_list_is_acted_on() -> None:
     ) as model:
         work = replace(equality.make_work(TOKENS, 256, 5), modes=modes)
         with model.session() as session:
-            plain = equality.plain_texts(session, work)
-            checks = list(equality.judge(session, work, "x", plain))
+            plain = equality.generate_plain(session, work)
+            checks = list(equality.judge_drafter(session, work, "x", plain))
     assert len(checks) == 4
     assert all(check.passed for check in checks)
 
@@ -173,13 +175,13 @@ def test_reasons_follow_judges() -> None:
     def failed(*names: str) -> list[Check]:
         return [Check(f"{name}: x", 0, 1, False) for name in names]
 
-    assert reasons_of(failed("law")) == ("numerics",)
-    assert reasons_of(failed("equality", "lint", "speed")) == ("numerics", "lint", "no-gain")
-    assert reasons_of([Check("law: x", 0, 1, True)]) == ()
+    assert derive_reasons(failed("law")) == ("numerics",)
+    assert derive_reasons(failed("equality", "lint", "speed")) == ("numerics", "lint", "no-gain")
+    assert derive_reasons([Check("law: x", 0, 1, True)]) == ()
 
 
 @pytest.mark.parametrize("data", [b"", b"SPCT", b"XXXX" + bytes(8), struct.pack("<4sIIi", b"SPCT", 1, 2, 5)])
 def test_damaged_calibration(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "calibration.bin").write_bytes(data)
     with pytest.raises(InputError, match=r"calibration\.bin"):
-        read_calibration(tmp_path)
+        read_calibration_ids(tmp_path)

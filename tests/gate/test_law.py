@@ -6,30 +6,32 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from specc.gate import exact, independence, law, reference, selftest, stats
-from specc.gate.judge import TESTS, judge_laws
+from specc.gate import law, stats
+from specc.gate.law import exact, independence, reference, selftest
+from specc.gate.law import rounds as rounds_judge
+from specc.gate.run import TESTS, judge_laws
 from specc.runtime import Options, controls, distribution
 
 TRIALS = 40000
 SEED = 20240607
 GROUPS = 8  # test_laws_hold's parts share the family-wise error
 STRONG = ["K=4 rejection model T=1", "K=4 coupled model T=1", "K=4 rejection model all filters"]
-NAMED = {case.name: case for case in law.full_grid()}
+NAMED = {case.name: case for case in law.make_full_grid()}
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
 @pytest.mark.parametrize("rule", ["rejection", "coupled"])
 def test_laws_hold(k: int, rule: str) -> None:
     """Every slot, joint, pair and length law; family-wise error 1e-4 over the full grid."""
-    cases = [case for case in law.full_grid() if case.k == k and case.rule == rule]
-    checks = law.judge_all(cases, TRIALS if k <= 4 else TRIALS // 2, SEED + k, family_error=1e-4 / GROUPS)
+    cases = [case for case in law.make_full_grid() if case.k == k and case.rule == rule]
+    checks = law.judge_law(cases, TRIALS if k <= 4 else TRIALS // 2, SEED + k, family_error=1e-4 / GROUPS)
     assert [check for check in checks if not check.passed] == []
     assert len(checks) > 100
 
 
 def test_grid_is_what_was_promised() -> None:
     """K, rules, drafters and options of the grid; joint laws up to K = 4, pairs and lengths for all."""
-    grid = law.full_grid()
+    grid = law.make_full_grid()
     assert {case.k for case in grid} == {1, 2, 4, 8}
     assert {case.rule for case in grid} == {"rejection", "coupled"}
     assert {case.options.temperature for case in grid} >= {0.0, 0.7, 1.0, 2.0}
@@ -53,7 +55,7 @@ def test_small_difference_is_found(name: str) -> None:
     with law.make_model(case, None) as model, model.session() as session:
         for seed in range(3):
             rounds = law.run_trials(session, case, trials, SEED + seed * trials)
-            assert min(finding.p for finding in law.judge_rounds(case, rounds)) > limit
+            assert min(finding.p for finding in rounds_judge.judge_rounds(case, rounds)) > limit
             assert emitted_first(case, shifted(case, rounds, seed)) < limit
 
 
@@ -71,7 +73,9 @@ def shifted(case: law.Case, rounds: law.Rounds, seed: int) -> law.Rounds:
 
 def emitted_first(case: law.Case, rounds: law.Rounds) -> float:
     process = law.make_process(case, ())
-    return next(finding.p for finding in law.slots(process, rounds) if finding.name == "emitted 0")
+    return next(
+        finding.p for finding in rounds_judge.fit_slots(process, rounds) if finding.name == "emitted 0"
+    )
 
 
 def test_default_trials_have_the_stated_power() -> None:
@@ -86,7 +90,7 @@ def test_default_trials_have_the_stated_power() -> None:
 @pytest.mark.parametrize(("fault", "name"), law.CONTROLS.items())
 def test_negative_controls_are_rejected(fault: str, name: str) -> None:
     """Each fault is found by a law, not only by a rule of structure, at p < 1e-6."""
-    assert law.control(NAMED[name], fault, TRIALS, SEED, controls()) < 1e-6
+    assert law.run_control(NAMED[name], fault, TRIALS, SEED, controls()) < 1e-6
 
 
 @pytest.mark.parametrize("name", sorted({*law.CONTROLS.values(), *law.CHAINED}))
@@ -108,31 +112,31 @@ def test_what_one_round_does_not_show(fault: str, check: str) -> None:
     """R11, R12, R16: faults of generators and of what a round leaves behind have a check of their own that fails."""
     case = NAMED["K=4 rejection model T=1"]
     with controls().fault(fault):
-        found = independence.judge(case, 20000, SEED, controls())
+        found = independence.judge_independence(case, 20000, SEED, controls())
     assert min(finding.p for finding in found if check in finding.name) < 1e-6
 
 
 @pytest.mark.slow
 def test_self_test() -> None:
     """Every control at each of 20 seeds; no false alarm over 50; a runtime that is off by 0.01 is found."""
-    assert selftest.self_test(controls(), 20) == dict.fromkeys(law.CONTROLS, 20)
-    assert selftest.false_alarms(50, 4000) == 0
+    assert selftest.count_found_controls(controls(), 20) == dict.fromkeys(law.CONTROLS, 20)
+    assert selftest.count_false_alarms(50, 4000) == 0
     case, trials = NAMED["K=4 rejection model T=1"], law.trials_for(TESTS)
-    assert selftest.power_runs(case, law.SMALLEST_TV, 100, trials, law.FAMILY_ERROR / TESTS) >= 99
+    assert selftest.count_detections(case, law.SMALLEST_TV, 100, trials, law.FAMILY_ERROR / TESTS) >= 99
 
 
 def test_a_runtime_that_is_off_is_found() -> None:
     """The shipped library on a table that is off by twice the smallest difference, with a quarter of the trials."""
     case, trials = NAMED["K=4 rejection model T=1"], law.trials_for(TESTS) // 4
-    assert selftest.power_runs(case, 2 * law.SMALLEST_TV, 2, trials, law.FAMILY_ERROR / TESTS) == 2
-    assert selftest.power_runs(case, 0.0, 2, trials, law.FAMILY_ERROR / TESTS) == 0
+    assert selftest.count_detections(case, 2 * law.SMALLEST_TV, 2, trials, law.FAMILY_ERROR / TESTS) == 2
+    assert selftest.count_detections(case, 0.0, 2, trials, law.FAMILY_ERROR / TESTS) == 0
 
 
 def test_holm() -> None:
     """Limits step down with the rank and stop at the first that passes."""
-    assert stats.holm([0.04, 0.001, 0.9], 0.06) == pytest.approx([0.03, 0.02, 0.03])
-    assert stats.holm([0.02, 0.001, 0.9], 0.06) == pytest.approx([0.03, 0.02, 0.06])
-    assert stats.holm([], 0.1) == []
+    assert stats.holm_limits([0.04, 0.001, 0.9], 0.06) == pytest.approx([0.03, 0.02, 0.03])
+    assert stats.holm_limits([0.02, 0.001, 0.9], 0.06) == pytest.approx([0.03, 0.02, 0.06])
+    assert stats.holm_limits([], 0.1) == []
 
 
 def test_dropped_draft_biases_the_emitted_token() -> None:
@@ -168,7 +172,10 @@ def test_coupled_agreement_by_simulation() -> None:
     a, b = (noise / p).argmin(1), (noise / q).argmin(1)
     counts = np.bincount(a[a == b], minlength=5)
     law_of = exact.coupled_agreement(p, q)
-    assert stats.fit(np.append(counts, 200000 - counts.sum()), np.append(law_of, 1 - law_of.sum())) > 1e-4
+    assert (
+        stats.fit_p_value(np.append(counts, 200000 - counts.sum()), np.append(law_of, 1 - law_of.sum()))
+        > 1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,12 +216,12 @@ def test_two_sample() -> None:
     rng = np.random.default_rng(3)
     a, b = rng.multinomial(500, [0.5, 0.3, 0.2]), rng.multinomial(400, [0.5, 0.3, 0.2])
     expected = scipy_stats.chi2_contingency(np.stack([a, b]), correction=False).pvalue
-    assert stats.two_sample(a, b) == pytest.approx(expected, rel=1e-9)
-    assert stats.two_sample(a, a[::-1]) < 1e-6
-    assert stats.two_sample(np.array([7, 0]), np.array([9, 0])) == 1.0
+    assert stats.homogeneity_p_value(a, b) == pytest.approx(expected, rel=1e-9)
+    assert stats.homogeneity_p_value(a, a[::-1]) < 1e-6
+    assert stats.homogeneity_p_value(np.array([7, 0]), np.array([9, 0])) == 1.0
 
 
 def test_impossible_outcome_has_p_zero() -> None:
     """A token of probability zero is proof, not statistics."""
-    assert stats.fit(np.array([999, 1]), np.array([1.0, 0.0])) == 0.0
-    assert stats.fit(np.array([1000, 0]), np.array([1.0, 0.0])) == 1.0
+    assert stats.fit_p_value(np.array([999, 1]), np.array([1.0, 0.0])) == 0.0
+    assert stats.fit_p_value(np.array([1000, 0]), np.array([1.0, 0.0])) == 1.0

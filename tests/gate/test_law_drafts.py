@@ -17,8 +17,10 @@ import pytest
 from support.draft_files import write_table
 from support.table_models import noise_table
 
-from specc.gate import law, reference, stats
-from specc.gate.exact import Process, State
+from specc.gate import law, stats
+from specc.gate.law import reference
+from specc.gate.law import rounds as rounds_judge
+from specc.gate.law.exact import Process, State
 from specc.runtime import (
     Certificate,
     HeadDraft,
@@ -36,14 +38,14 @@ from specc.runtime import (
 N, K, TRIALS, SEED, LEVEL = 4, 4, 20000, 7, 1e-6
 IDS = (0, 2, 3)
 WIDE = (1, 2, 3, 4, 5, 6, 7, 32)
-CASES = {case.name: case for case in law.full_grid()}
+CASES = {case.name: case for case in law.make_full_grid()}
 NAMES = ["K=4 rejection model T=1", "K=4 rejection model all filters", "K=4 coupled model T=1"]
 Q = Callable[[State, int], reference.Row]
 
 
 def target(case: law.Case, drafter: Any, library: Library | None = None) -> Model:
     """The case's table as a target that gives hidden states."""
-    table, _ = law.tables(case)
+    table, _ = law.make_tables(case)
     backend = Table(table, 2, law.CONTEXT + 32, WIDE, "gives")
     return Model.from_parts(
         backend, drafter, n_ids=N, context=law.CONTEXT, k_max=K + 2, assume_exact=True, loaded=library
@@ -52,7 +54,7 @@ def target(case: law.Case, drafter: Any, library: Library | None = None) -> Mode
 
 def draft_row(case: law.Case, ids: tuple[int, ...], state: State) -> reference.Row:
     """q of the case's draft table in a state, over a reduced vocabulary."""
-    _, draft = law.tables(case)
+    _, draft = law.make_tables(case)
     logits = np.full(N, -np.inf, np.float32)
     logits[list(ids)] = draft[state[-2] * N + state[-1]][list(ids)]
     return reference.distribution(case.options, logits, state, len(law.PROMPT))
@@ -60,14 +62,14 @@ def draft_row(case: law.Case, ids: tuple[int, ...], state: State) -> reference.R
 
 def feature(case: law.Case, ids: tuple[int, ...] | None = None, stop: float = 0.0) -> HeadDraft:
     """A head whose previous token comes from the hidden states alone, so that a row out of step shows."""
-    _, draft = law.tables(case)
+    _, draft = law.make_tables(case)
     table = draft if ids is None else draft[:, list(ids)]
     return HeadDraft("feature", Table(table, 2, law.CONTEXT + 32, WIDE, "reads"), N, N, ids, stop)
 
 
-def judge(case: law.Case, drafter: Any, q: Q, library: Library | None = None) -> list[law.Finding]:
+def judge(case: law.Case, drafter: Any, q: Q, library: Library | None = None) -> list[law.LawTest]:
     """All laws of a round, q being a function of the whole state and the depth."""
-    table, _ = law.tables(case)
+    table, _ = law.make_tables(case)
 
     def p(state: State) -> reference.Row:
         return reference.distribution(case.options, table[state[-2] * N + state[-1]], state, len(law.PROMPT))
@@ -75,8 +77,12 @@ def judge(case: law.Case, drafter: Any, q: Q, library: Library | None = None) ->
     process = Process(N, K, case.rule, law.PROMPT, lru_cache(maxsize=None)(p), lru_cache(maxsize=None)(q), 0)
     with target(case, drafter, library) as model, model.session() as session:
         rounds = law.run_trials(session, case, TRIALS, SEED)
-    found = [*law.structure(case, (), rounds), *law.slots(process, rounds), *law.lengths(process, rounds)]
-    return [*found, *law.pairs(process, rounds), law.joint(process, rounds)]
+    found = [
+        *rounds_judge.check_structure(case, (), rounds),
+        *rounds_judge.fit_slots(process, rounds),
+        *rounds_judge.fit_lengths(process, rounds),
+    ]
+    return [*found, *rounds_judge.fit_pairs(process, rounds), rounds_judge.fit_joint(process, rounds)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -157,7 +163,7 @@ def first_tokens(model: Model, options: dict[str, Any], count: int = 3, trials: 
 
 def judge_text(case: law.Case, tokens: np.ndarray) -> float:
     """Chi-square of the first ids as a whole against the target alone."""
-    table, _ = law.tables(case)
+    table, _ = law.make_tables(case)
     expected = np.zeros((N,) * tokens.shape[1])
     for index in np.ndindex(expected.shape):
         state, weight = law.PROMPT, 1.0
@@ -168,7 +174,7 @@ def judge_text(case: law.Case, tokens: np.ndarray) -> float:
             state, weight = (*state, token), weight * float(row[token])
         expected[index] = weight
     counts = np.bincount(np.ravel_multi_index(tuple(tokens.T), expected.shape), minlength=expected.size)
-    return stats.fit(counts, expected.ravel())
+    return stats.fit_p_value(counts, expected.ravel())
 
 
 PRICES = {
@@ -224,7 +230,7 @@ def test_long_text_under_the_controller(rule: str) -> None:
                 assert result.stats["rounds"] <= 200
     p = np.exp(table.astype(np.float64))
     p /= p.sum(1, keepdims=True)
-    assert min(stats.fit(pairs[i], p[i]) for i in range(N)) > LEVEL
+    assert min(stats.fit_p_value(pairs[i], p[i]) for i in range(N)) > LEVEL
     assert paused > 0 or rule == "rejection"
 
 
@@ -246,7 +252,7 @@ def test_k_switched_keeps_a_self_draft_whole() -> None:
     """K = 4, 4, 0, 0, 4 over one cache: the target as its own head is accepted always, and no entry is missed (R16)."""
     options = Options(temperature=0)
     case = replace(CASES["K=4 rejection self T=1"], options=options)
-    table, _ = law.tables(case)
+    table, _ = law.make_tables(case)
     head = HeadDraft("feature", Table(table, 2, 400, WIDE, "reads"), N, N)
     backend = Table(table, 2, 400, WIDE, "gives")
     parts = Model.from_parts(backend, head, n_ids=N, context=300, k_max=K, assume_exact=True)
@@ -278,7 +284,7 @@ def test_pauses_when_nothing_is_accepted(tmp_path: Path) -> None:
 def test_wrong_maps_are_refused(ids: tuple[int, ...]) -> None:
     """R62: repeated, unsorted, outside the target's ids, empty."""
     case = CASES[NAMES[0]]
-    _, draft = law.tables(case)
+    _, draft = law.make_tables(case)
     head = HeadDraft("feature", Table(draft[:, : max(len(ids), 1)], 2, 96, WIDE, "reads"), N, N, ids)
     with pytest.raises(Exception, match="map|column|ids"):
         target(case, head)

@@ -14,7 +14,9 @@ import pytest
 from support.table_models import chain, noise_table
 
 from specc.errors import SpeccError
-from specc.gate import law
+from specc.gate import law, stats
+from specc.gate.law import reference
+from specc.gate.law import rounds as rounds_judge
 from specc.runtime import (
     Drafter,
     HeadDraft,
@@ -29,7 +31,7 @@ from specc.runtime import (
 )
 
 N, K, TRIALS, SEED, LEVEL = 4, 4, 20000, 7, 1e-6
-CASES = {case.name: case for case in law.full_grid()}
+CASES = {case.name: case for case in law.make_full_grid()}
 NAMES = ["K=4 rejection model T=1", "K=4 rejection model all filters", "K=4 rejection model penalties"]
 COUPLED = "K=4 coupled model T=1"
 WIDE = (*range(1, 8), 32)
@@ -48,15 +50,15 @@ def small(name: str) -> Any:
 
 def composed(case: law.Case, drafts: str, k: int = 3, library: Library | None = None) -> Model:
     """The case's target, its draft table as the middle model, a small draft before that."""
-    target, middle = law.tables(case)
+    target, middle = law.make_tables(case)
     drafter = Hierarchy(engine(middle), small(drafts), N, k)
     return Model.table(target, order=2, drafter=drafter, k_max=K + 2, context=law.CONTEXT, loaded=library)
 
 
-def findings(case: law.Case, drafts: str, k: int = 3, library: Library | None = None) -> list[law.Finding]:
+def findings(case: law.Case, drafts: str, k: int = 3, library: Library | None = None) -> list[law.LawTest]:
     """All laws of a round."""
     with composed(case, drafts, k, library) as model, model.session() as session:
-        return law.judge_rounds(case, law.run_trials(session, case, TRIALS, SEED))
+        return rounds_judge.judge_rounds(case, law.run_trials(session, case, TRIALS, SEED))
 
 
 @pytest.mark.parametrize("drafts", ["model", "ngram", "chain"])
@@ -87,7 +89,7 @@ def text_law(library: Library | None, row_ms: float = 0.0) -> float:
     row_ms: what a further row costs, with a call of one row at 1 ms; 0: no prices, so that every node pays.
     """
     case = CASES[NAMES[0]]
-    target, _ = law.tables(case)
+    target, _ = law.make_tables(case)
     with composed(case, "model", 3, library) as model:
         have = model.info.certificate
         costs = (
@@ -101,10 +103,10 @@ def text_law(library: Library | None, row_ms: float = 0.0) -> float:
     expected = np.zeros((N, N))
     for a, b in np.ndindex(N, N):
         rows = target[law.PROMPT[-2] * N + law.PROMPT[-1]], target[law.PROMPT[-1] * N + a]
-        p, q = (law.reference.softmax(row.astype(np.float64)) for row in rows)
+        p, q = (reference.softmax(row.astype(np.float64)) for row in rows)
         expected[a, b] = p[a] * q[b]
     counts = np.bincount(first[:, 0] * N + first[:, 1], minlength=N * N)
-    return law.fit(counts, expected.ravel())
+    return stats.fit_p_value(counts, expected.ravel())
 
 
 def test_text_follows_the_target_alone() -> None:
@@ -124,7 +126,7 @@ def test_stops_of_the_controller_keep_the_text(row_ms: float) -> None:
 def test_coupled_and_greedy_text(temperature: float) -> None:
     """The same text with and without; the same nodes as the middle model alone, from fewer calls of it."""
     case = CASES[COUPLED]
-    target, middle = law.tables(case)
+    target, middle = law.make_tables(case)
     with composed(case, "model") as model, model.session() as session:
         alone = Model.table(
             target, order=2, drafter=ModelDraft(engine(middle)), k_max=K + 2, context=law.CONTEXT

@@ -15,6 +15,7 @@ from specc.errors import EnvironmentFault, InputError
 from specc.gate import replay as judge
 from specc.generate.record import head_line, read_recording, unpack_row
 from specc.generate.run import kept
+from specc.progress import no_progress
 from specc.runtime import Model, Table
 
 N = 8
@@ -54,7 +55,7 @@ def record(path: Path, request: dict[str, Any], drafter: Any = None, n: int = 60
 
 def judged(path: Path, table: Any = TABLE) -> tuple[judge.Difference | None, int]:
     with model(table=table) as opened:
-        return judge.judge_model(read_recording(path), opened, lambda *_: None)
+        return judge.judge_rounds(read_recording(path), opened, no_progress)
 
 
 @pytest.mark.parametrize("drafter", [None, Ahead()])
@@ -196,7 +197,7 @@ def test_a_cut_off_record_is_read(tmp_path: Path) -> None:
         assert found.finish is None and len(found.rounds) < len(lines) - 1
         assert judged(tmp_path / "r")[0] is None
         with model() as opened:
-            told = judge.answer(found, None, 0, opened.info)
+            told = judge.compose_answer(found, None, 0, opened.info)
         assert told["verdict"] == "cut-off" and "is cut off behind" in told["notes"][0]
     (tmp_path / "r").write_text(text[: head - 1])
     with pytest.raises(InputError, match="no whole line"):

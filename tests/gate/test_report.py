@@ -13,9 +13,10 @@ import pytest
 from support.table_models import LOGITS, TOKENS, ByWidth, exact_model, table
 
 from specc.errors import EnvironmentFault
-from specc.gate import Check, run_gate, slots
-from specc.gate.report import Asked, compose, files, names_beside, write
-from specc.gate.report.page import number, page
+from specc.gate import Check, run_gate
+from specc.gate.engine import slot_map
+from specc.gate.report import GateRequest, compose_report, files, report_paths, write_report
+from specc.gate.report.page import number, render_page
 from specc.gate.report.plots import Cells, Line, cell_map, lines, ticks
 from specc.runtime import Model, ModelDraft, library
 
@@ -62,10 +63,10 @@ def report() -> dict[str, Any]:
     }
     with exact_model(ModelDraft(table())) as model:
         certificate = model.certify(TOKENS, seed=0)
-        made = compose(
-            Path("b"), MANIFEST, TOKENS, model, certificate, checks, found, "failed", Asked(3, None, 1)
+        made = compose_report(
+            Path("b"), MANIFEST, TOKENS, model, certificate, checks, found, "failed", GateRequest(3, None, 1)
         )
-    return dict(files.finite(made))
+    return dict(files.replace_non_finite(made))
 
 
 def test_what_was_not_certified_is_said(report: dict[str, Any]) -> None:
@@ -114,7 +115,7 @@ def at(report: dict[str, Any], key: str) -> Any:
 
 
 def test_every_number_of_the_verdict_is_the_jsons(report: dict[str, Any]) -> None:
-    found = Page(page(report))
+    found = Page(render_page(report))
     assert found.open == []
     shown = {key: at(report, key) for key in found.numbers}
     assert len(shown) == 15 and any(key.startswith("checks.") for key in shown)
@@ -130,7 +131,7 @@ def test_every_number_of_the_verdict_is_the_jsons(report: dict[str, Any]) -> Non
 
 def test_the_page_needs_nothing_else(report: dict[str, Any]) -> None:
     """No script, no file, no address, nothing to load; what comes from outside is text, never markup."""
-    text = page(report)
+    text = render_page(report)
     found = Page(text)
     kinds = {tag for tag, _ in found.tags}
     assert not kinds & {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
@@ -145,25 +146,25 @@ def test_the_page_needs_nothing_else(report: dict[str, Any]) -> None:
 
 
 def test_all_pictures_are_there(report: dict[str, Any]) -> None:
-    words = " ".join(Page(page(report)).words)
+    words = " ".join(Page(render_page(report)).words)
     for head in ("Bit equality", "Cost against rows", "Acceptance by position, K = 4", "KL by layer group"):
         assert head in words
-    assert page(report).count("<svg") == 4 and "40 worst of 50 groups" in words
+    assert render_page(report).count("<svg") == 4 and "40 worst of 50 groups" in words
     bare = {**report, "speed": None, "quality": {}, "slots": None}
-    assert page(bare).count("<svg") == 1
+    assert render_page(bare).count("<svg") == 1
     assert all(word in words for word in (report["bundle"]["digest"], report["machine"]["python"], "r.yaml"))
 
 
 def test_the_map_is_what_was_measured() -> None:
     """Equal everywhere on a table; a width with another bit is other in each of its slots and nowhere else."""
     with exact_model() as model:
-        whole = slots.measure(model, model.info.certificate, TOKENS)
+        whole = slot_map.measure_slots(model, model.info.certificate, TOKENS)
     assert [row.width for row in whole.rows] == [1, 2, 3, 4, 5, 32]
     assert all(set(row.different) == {0} and row.compared == (3,) * row.width for row in whole.rows)
     with Model.from_parts(
         ByWidth(table(), library()), n_ids=8, context=256, k_max=4, assume_exact=True
     ) as model:
-        broken = slots.measure(model, model.info.certificate, TOKENS)
+        broken = slot_map.measure_slots(model, model.info.certificate, TOKENS)
     assert [row.different for row in broken.rows if row.width == 5] == [(3, 3, 3, 3, 3)]
     assert all(set(row.different) == {0} for row in broken.rows if row.width != 5)
     assert [row.largest > 0 for row in broken.rows] == [row.width == 5 for row in broken.rows]
@@ -174,8 +175,8 @@ def test_files_are_whole_or_not_there(
 ) -> None:
     """A page that cannot be written leaves the old one and nothing else."""
     certificate = tmp_path / "cpu-2.json"
-    paths = write(report, certificate)
-    assert paths == names_beside(certificate) and json.loads(paths[0].read_text()) == report
+    paths = write_report(report, certificate)
+    assert paths == report_paths(certificate) and json.loads(paths[0].read_text()) == report
     assert [path.name for path in paths] == ["cpu-2.report.json", "cpu-2.report.html"]
     old = paths[1].read_text()
 
@@ -184,12 +185,15 @@ def test_files_are_whole_or_not_there(
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(EnvironmentFault, match="writing the report .* failed: No space left"):
-        write({**report, "verdict": "passed"}, certificate)
+        write_report({**report, "verdict": "passed"}, certificate)
     assert paths[1].read_text() == old and sorted(path.name for path in tmp_path.iterdir()) == sorted(
         path.name for path in paths
     )
     monkeypatch.undo()
-    assert write(report, certificate, tmp_path / "else" / "where")[0].parent == tmp_path / "else" / "where"
+    assert (
+        write_report(report, certificate, tmp_path / "else" / "where")[0].parent
+        == tmp_path / "else" / "where"
+    )
 
 
 def test_numbers_that_json_does_not_have(report: dict[str, Any]) -> None:
@@ -212,7 +216,7 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(
         Model, "open", classmethod(lambda cls, *_, **__: exact_model(ModelDraft(table(LOGITS))))
     )
-    monkeypatch.setattr("specc.gate.judge.judge_laws", laws)
+    monkeypatch.setattr("specc.gate.run.judge_laws", laws)
 
     def save(self: Model, certificate: object, out: Path, report: object) -> Path:
         (out / "cpu-1.json").write_text("{}")
@@ -223,9 +227,9 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def laws(*_: object) -> Any:
-    from specc.gate.judge import Laws
+    from specc.gate.run import LawVerdict
 
-    return Laws((), {})
+    return LawVerdict((), {})
 
 
 def test_the_gate_writes_it_beside_its_certificate(bundle: Path, tmp_path: Path) -> None:
@@ -256,7 +260,7 @@ def test_a_cancelled_gate_leaves_the_old_report(bundle: Path, monkeypatch: pytes
     def cancelled(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specc.gate.slots.measure", cancelled)
+    monkeypatch.setattr("specc.gate.engine.slot_map.measure_slots", cancelled)
     with pytest.raises(KeyboardInterrupt):
         run_gate(bundle)
     assert {path.read_text() for path in place.iterdir()} == {"old"} and len(list(place.iterdir())) == 3

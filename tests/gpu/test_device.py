@@ -72,11 +72,11 @@ def test_engines_of_another_gpu_are_refused(bundle: Path) -> None:
 
 def test_gate_then_the_same_text_on_and_off(bundle: Path) -> None:
     """The gate's verdict is bound to the GPU; coupled text is the same with and without speculation (R43, R44, R48)."""
-    from specc.gate.judge import judge
+    from specc.gate.run import judge_bundle
 
     with Model.open(bundle) as model:
         assert model.info.reasons != ()
-    judge(bundle, trials=2000, seed=1, threads=0, certificates=None, progress=lambda *_: False)
+    judge_bundle(bundle, trials=2000, seed=1, threads=0, certificates=None)
     with Model.open(bundle) as model, model.session() as session:
         kind = model.info.certificate.kind
         texts = [
@@ -116,12 +116,12 @@ def test_an_engine_says_what_its_graph_says(bundle: Path) -> None:
 @pytest.mark.slow
 def test_a_rebuilt_engine_has_no_certificate(bundle: Path) -> None:
     """R43: whatever the builder chooses the second time, the first engine's verdict is not the second's."""
-    from specc.gate.judge import judge
+    from specc.gate.run import judge_bundle
     from specc.pipeline.finalize import finalize
 
     if not (bundle / "target.onnx").is_file() or "CUDA" in (bundle / "manifest.json").read_text():
         pytest.skip("the bundle holds no graphs for TensorRT")
-    judge(bundle, trials=500, seed=1, threads=0, certificates=None, progress=lambda *_: False)
+    judge_bundle(bundle, trials=500, seed=1, threads=0, certificates=None)
     finalize(bundle)
     with Model.open(bundle) as model:
         assert model.info.certificate.kind == "none" and "uncertified-device" in model.info.reasons
@@ -155,7 +155,7 @@ def test_from_recipe_to_text(dialect: str, tmp_path: Path, write_recipe: Callabl
     pytest.importorskip("torch")
     from support import tiny
 
-    from specc.gate.judge import judge
+    from specc.gate.run import judge_bundle
     from specc.pipeline.build import build
     from specc.pipeline.finalize import finalize
 
@@ -166,7 +166,7 @@ def test_from_recipe_to_text(dialect: str, tmp_path: Path, write_recipe: Callabl
     place = build(recipe, hardware, tmp_path / "out").bundle.folder
     if json.loads((place / "manifest.json").read_text())["engines"]["target"].get("finalize"):
         finalize(place)
-    judge(place, trials=500, seed=1, threads=0, certificates=None, progress=lambda *_: False)
+    judge_bundle(place, trials=500, seed=1, threads=0, certificates=None)
     with Model.open(place) as opened, opened.session() as session:
         assert opened.info.certificate.kind != "none" and opened.info.device == gpu().name
         assert len(session.run([1, 2, 3], temperature=0, max_new_tokens=16, ignore_eos=True).tokens) == 16

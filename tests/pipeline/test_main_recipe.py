@@ -18,7 +18,7 @@ from support.prompts import PROMPTS
 
 from specc.contracts.bundle.manifest import read_bundle
 from specc.gate import GateResult, run_gate
-from specc.gate.equality import Random, Scripted, engine_of
+from specc.gate.engine.equality import RandomDrafter, ScriptedDrafter, open_target_engine
 from specc.generate.run import Ask, generate, prompt_ids
 from specc.inspection.summary import inspect
 from specc.pipeline.build import build
@@ -92,7 +92,7 @@ def test_the_main_bundle_is_certified_and_speculates(main: Ready) -> None:
 
 
 def on_and_off(
-    session: Session, main: Ready, plain: dict[str, list[list[int]]], script: Scripted | None = None
+    session: Session, main: Ready, plain: dict[str, list[list[int]]], script: ScriptedDrafter | None = None
 ) -> tuple[list[int], float]:
     """Holds text with speculation on against text without: rounds by accepted length, least share that proposes."""
     lengths, least = np.zeros(17, int), 1.0
@@ -114,7 +114,7 @@ def on_and_off(
 
 
 def one_scripted(
-    session: Session, main: Ready, mode: str, i: int, truth: list[int], script: Scripted
+    session: Session, main: Ready, mode: str, i: int, truth: list[int], script: ScriptedDrafter
 ) -> tuple[list[int], dict[str, Any]]:
     """One prompt with a drafter that knows the answer."""
     script.truth = (*main.prompts[i], *truth)
@@ -133,9 +133,9 @@ def test_the_shipped_drafter_changes_no_token(main: Ready, plain: dict[str, list
 def test_other_drafters_change_no_token(main: Ready, plain: dict[str, list[list[int]]], name: str) -> None:
     """The same with lookup that proposes on one matching token, the true answer for j tokens, and random ids."""
     manifest = read_bundle(main.folder).manifest
-    engine = engine_of(main.folder, manifest, 2, engine_library())
+    engine = open_target_engine(main.folder, manifest, 2, engine_library())
     assert engine is not None
-    drafter = {"eager n-gram": Ngram(1, 4), "scripted": Scripted(), "random": Random()}[name]
+    drafter = {"eager n-gram": Ngram(1, 4), "scripted": ScriptedDrafter(), "random": RandomDrafter()}[name]
     eos, ids, plan = manifest["tokenizer"]["eos"], manifest["tokenizer"]["ids"], manifest["plan"]
     with Model.from_parts(
         engine, drafter, n_ids=ids, context=plan["context"], k_max=plan["k"], eos=eos
@@ -143,7 +143,7 @@ def test_other_drafters_change_no_token(main: Ready, plain: dict[str, list[list[
         model.apply(main.result.certificate)
         with model.session() as session:
             lengths, least = on_and_off(
-                session, main, plain, drafter if isinstance(drafter, Scripted) else None
+                session, main, plain, drafter if isinstance(drafter, ScriptedDrafter) else None
             )
     assert least >= 0.3 and (name == "random" or all(lengths[: K + 1])), (lengths, least)
 

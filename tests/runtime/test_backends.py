@@ -69,7 +69,7 @@ def p_value(backend: str, folder: Path, loaded: Library) -> float:
     with opened(backend, folder, loaded) as model, model.session() as session:
         out = session.trials([0, 1], ROUNDS, k=4, seed=8, **ASKED)[:, 0]
     assert out[:, 0].min() == 4
-    return stats.fit(np.bincount(out[:, 6], minlength=8), distribution(TABLE[1], Options(**ASKED)))
+    return stats.fit_p_value(np.bincount(out[:, 6], minlength=8), distribution(TABLE[1], Options(**ASKED)))
 
 
 @pytest.mark.parametrize("backend", ["table", "ort"])

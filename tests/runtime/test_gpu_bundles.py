@@ -154,7 +154,7 @@ def test_the_gate_opens_the_engine_before_it_judges_laws(
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     monkeypatch.setattr("specc.inspection.summary.verify", lambda _: SimpleNamespace(manifest=manifest))
     monkeypatch.setattr("specc.inspection.summary.read", lambda folder: folder)
-    monkeypatch.setattr("specc.gate.judge.judge", lambda *_, **__: pytest.fail("laws first"))
+    monkeypatch.setattr("specc.gate.run.judge_bundle", lambda *_, **__: pytest.fail("laws first"))
     with pytest.raises(RuntimeFault, match="no NVIDIA driver"):
         gate(tmp_path, None, 0, 0, None, lambda *_: True)
 

@@ -9,8 +9,8 @@ import pytest
 from support.table_models import Ahead, draft, noise_table, self_drafting
 
 from specc.errors import InputError
-from specc.gate import noise
-from specc.gate.reference import distribution
+from specc.gate.law import noise
+from specc.gate.law.reference import distribution
 from specc.runtime import Decision, Event, Model, Options, Table
 
 N = 8
@@ -70,7 +70,7 @@ def check_decision(d: Decision, p: np.ndarray, options: dict[str, Any]) -> None:
     if d.draw is not None:
         assert d.draw == noise.uniform(9, d.position, noise.TARGET, 0)
         q = np.zeros(N) if d.drafted is None else np.eye(N)[d.drafted] if d.q is None else d.q
-        low, high = noise.interval(np.maximum(p - q, 0), d.emitted)
+        low, high = noise.draw_interval(np.maximum(p - q, 0), d.emitted)
         assert low - 1e-12 <= d.draw <= high + 1e-12
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from specc.bench import machine
 from specc.bench.numbers import Round
+from specc.progress import Progress, no_progress
 from specc.runtime import Session
 
 MODES = ("plain", "spec")
@@ -66,16 +67,14 @@ class Generation:
         return len(self.tokens) / max(self.seconds, 1e-12)
 
 
-def run(
-    session: Session, task: Task, tick: Callable[[int, int], Any] = lambda done, total: None
-) -> list[Generation]:
+def measure_generations(session: Session, task: Task, progress: Progress = no_progress) -> list[Generation]:
     """All generations; which mode goes first changes from pair to pair, so that a drift of the machine hits both."""
     out: list[Generation] = []
     for pair, (name, number, setting, repeat) in enumerate(order(task)):
         for mode in MODES if pair % 2 == 0 else MODES[::-1]:
             ids, seed = task.prompts[name][number], task.seed + repeat
             out.append(generate(session, ids, mode, setting, task, name, number, seed))
-            tick(len(out), task.total)
+            progress("bench", len(out) / task.total)
     return out
 
 

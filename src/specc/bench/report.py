@@ -101,11 +101,11 @@ def gain(plain: Sequence[Generation], spec: Sequence[Generation], certificate: C
 
 def call_costs(certificate: Certificate, rounds: Iterable[Round]) -> dict[int, float]:
     """Milliseconds of the call that verifies n proposed tokens, for every n that occurred; 0 is a plain call."""
-    from specc.gate.speed import verify_width
+    from specc.gate.engine.speed import find_verify_width
 
     cost = dict(zip(certificate.widths, certificate.call_ms, strict=False))
     counts = {one.proposed for one in rounds} | {0}
-    width = {n: verify_width(certificate, n) if n else certificate.law_width for n in counts}
+    width = {n: find_verify_width(certificate, n) if n else certificate.law_width for n in counts}
     return {n: cost[w] for n, w in width.items() if cost.get(w)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from specc.bench.measure import Setting, Task
 from specc.contracts.bundle.manifest import Bundle, read_bundle, verify_bundle
 from specc.errors import EnvironmentFault
 from specc.pipeline import cache
+from specc.progress import Progress, no_progress
 from specc.runtime import Model, Session, kernels
 
 Json = dict[str, Any]
-Tick = Callable[[int, int], Any]
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What the user asked for."""
+class BenchRequest:
+    """The options of `specc bench`."""
 
     folder: Path
     against: Path | None = None  # a saved report; None: plain decoding alone
@@ -47,43 +47,49 @@ class Ask:
         return tuple(Setting(t, rule) for t, rule in dict.fromkeys(pairs))
 
 
-def bench(ask: Ask, tick: Tick = lambda done, total: None) -> Json:
+def bench(request: BenchRequest, progress: Progress = no_progress) -> Json:
     """The JSON of `specc bench`. Raises as opening does, for unusable prompts and for other power modes."""
-    if ask.folder.is_file():
-        return compared(compare.load(ask.folder), ask.against)
+    if request.folder.is_file():
+        return compared(compare.load(request.folder), request.against)
     power = machine.power()
-    refuse_against(power, ask.against)
+    refuse_against(power, request.against)
     begin = time.perf_counter()
-    bundle = verify_bundle(read_bundle(ask.folder), ask.trust)
-    with Model.open(ask.folder, threads=ask.threads, certificates=ask.certificates, trust=True) as model:
+    bundle = verify_bundle(read_bundle(request.folder), request.trust)
+    with Model.open(
+        request.folder, threads=request.threads, certificates=request.certificates, trust=True
+    ) as model:
         with model.session() as session:
             opened = time.perf_counter() - begin
-            found = measured(ask, bundle, model, session, tick)
-        found["environment"] = environment(ask, model, bundle, opened, power)
+            found = measured(request, bundle, model, session, progress)
+        found["environment"] = environment(request, model, bundle, opened, power)
     refuse_change(power)
-    return compared(found, ask.against)
+    return compared(found, request.against)
 
 
-def measured(ask: Ask, bundle: Bundle, model: Model, session: Session, tick: Tick) -> Json:
+def measured(
+    request: BenchRequest, bundle: Bundle, model: Model, session: Session, progress: Progress
+) -> Json:
     """Rows and summary."""
-    classes = prompts.from_file(ask.prompts) if ask.prompts else prompts.shipped(ask.split)
-    chosen = prompts.fewer(classes, 2) if ask.quick else classes
+    classes = prompts.from_file(request.prompts) if request.prompts else prompts.shipped(request.split)
+    chosen = prompts.fewer(classes, 2) if request.quick else classes
     ids = prompts.encoded(bundle, chosen, model.info.context)
     base = {name: value for name, value in bundle.manifest["sampling"].items() if name not in OWN}
-    repeats, new = (1, min(48, ask.max_new_tokens)) if ask.quick else (ask.repeats, ask.max_new_tokens)
-    task = Task(ids, ask.settings(), repeats, new, ask.seed, {**base, **ask.options})
-    rows = report.rows(measure.run(session, task, tick), model.info.certificate)
-    return {"rows": rows, "summary": report.summary(rows), "task": described(task, ask)}
+    repeats, new = (
+        (1, min(48, request.max_new_tokens)) if request.quick else (request.repeats, request.max_new_tokens)
+    )
+    task = Task(ids, request.settings(), repeats, new, request.seed, {**base, **request.options})
+    rows = report.rows(measure.measure_generations(session, task, progress), model.info.certificate)
+    return {"rows": rows, "summary": report.summary(rows), "task": described(task, request)}
 
 
 OWN = ("temperature", "rule", "seed", "max_new_tokens", "speculation")
 """What the bench sets itself, whatever the bundle's defaults are."""
 
 
-def described(task: Task, ask: Ask) -> Json:
+def described(task: Task, request: BenchRequest) -> Json:
     """What was run, so that it can be run again."""
     counts = {name: len(ids) for name, ids in task.prompts.items()}
-    source = str(ask.prompts) if ask.prompts else ask.split
+    source = str(request.prompts) if request.prompts else request.split
     return {
         "prompts": source,
         "classes": counts,
@@ -91,11 +97,11 @@ def described(task: Task, ask: Ask) -> Json:
         "max_new_tokens": task.max_new_tokens,
         "seed": task.seed,
         "options": dict(task.options),
-        "quick": ask.quick,
+        "quick": request.quick,
     }
 
 
-def environment(ask: Ask, model: Model, bundle: Bundle, opened: float, power: Json) -> Json:
+def environment(request: BenchRequest, model: Model, bundle: Bundle, opened: float, power: Json) -> Json:
     """The machine, the software, the bundle; power, clocks and load as they were before the first generation."""
     info = model.info
     versions = {

@@ -64,9 +64,9 @@ def bench_verb(
         name: value for name, value in (("k", k), ("ignore_eos", ignore_eos or None)) if value is not None
     }
     saved = None if against == PLAIN else Path(against)
-    ask = work.Ask(bundle, saved, options=options, **asked)
+    request = work.BenchRequest(bundle, saved, options=options, **asked)
     with show.StageBars() as bars:
-        found = work.bench(ask, lambda done, total: bars.count("bench", done, total))
+        found = work.bench(request, bars.report)
     if html is not None:
         page.write(found, html)
     out(found) if as_json else shown.report(found)

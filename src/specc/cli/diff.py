@@ -43,6 +43,6 @@ def diff_verb(
 
     limits = Limits(kl_max, tv_max, top1_min, perplexity_max, same_law)
     with show.StageBars() as bars:
-        found = diff(a, b, limits, text, tokens, threads, bars.count)
+        found = diff(a, b, limits, text, tokens, threads, bars.report)
     out(finite(found)) if as_json else show.diffed(found)
     return 0 if found["verdict"] == "passed" else 1

@@ -27,7 +27,7 @@ def finalize_verb(bundle: Path, no_gate: bool, library: str | None, sm: int | No
 
     with show.StageBars() as bars:
         done = finalize(bundle, library, sm, bars)
-        report = None if no_gate else gate(bundle, None, 0, 0, None, bars.count)
+        report = None if no_gate else gate(bundle, None, 0, 0, None, bars.report)
     if as_json:
         out({"bundle": str(bundle), "digest": done.bundle.digest, "engines": done.engines, "gate": report})
     else:

@@ -47,7 +47,7 @@ def gate_verb(
     if replay is not None:
         return replay_record(bundle, replay, threads[0], certificates, as_json)
     with show.StageBars() as bars:
-        report = gate(bundle, trials, seed, threads, certificates, bars.count, reports)
+        report = gate(bundle, trials, seed, threads, certificates, bars.report, reports)
     out(report) if as_json else show.gated(report)
     return 0 if report["verdict"] == "passed" else 1
 
@@ -68,6 +68,6 @@ def replay_record(bundle: Path, record: Path, threads: int, certificates: Path |
     from specc.inspection.summary import replay
 
     with show.StageBars() as bars:
-        report = replay(bundle, record, threads, certificates, bars.count)
+        report = replay(bundle, record, threads, certificates, bars.report)
     out(report) if as_json else show.replayed(report)
     return {"passed": 0, "failed": 1}.get(report["verdict"], 2)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from specc.contracts.costs import ENGINE_OVERHEAD
 from specc.contracts.plan import Plan
-from specc.gate.quality import worst_groups
+from specc.gate.quality import describe_worst_groups
 from specc.pipeline.build import Built
 from specc.pipeline.choice import is_asked, sentence
 
@@ -50,13 +50,12 @@ class StageBars:
         if name in self._tasks:
             self._progress.update(self._tasks[name], total=1, completed=part, note=doing)
 
-    def count(self, name: str, done: int, total: int) -> bool:
-        """A judge goes on: `done` of `total`. The answer is false: nobody cancels."""
-        if name not in self._tasks:
-            self.begin(name)
-        if name in self._tasks:
-            self._progress.update(self._tasks[name], total=max(total, 1), completed=done)
-        return False
+    def report(self, step: str, done: float) -> None:
+        """A judge goes on: `done` is the finished part of it; a progress callback of the gate, bench and diff."""
+        if step not in self._tasks:
+            self.begin(step)
+        if step in self._tasks:
+            self._progress.update(self._tasks[step], total=1, completed=done)
 
     def end(self, name: str, seconds: float, cached: bool) -> None:
         """A stage is done."""
@@ -99,7 +98,7 @@ def built(result: Built) -> None:
     ]
     groups = result.quality.get("target", {}).get("sensitivity")
     if groups:
-        rows.append(("costs most alone", worst_groups(groups)))
+        rows.append(("costs most alone", describe_worst_groups(groups)))
     rows += [("also", str(other.folder)) for other in result.also]
     table(bundle.manifest["name"], ("what", "value"), rows)
 

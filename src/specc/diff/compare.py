@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,8 @@ import numpy as np
 from specc.diff.numbers import Compared, compare, joined, summary, worst_flips
 from specc.diff.sides import BLOCK, BundleSide, Side, open_side
 from specc.errors import InputError
+from specc.progress import Progress, no_progress
 
-Progress = Callable[[str, int, int], Any]  # stage, done, total
 WINDOW, FEWEST, EXAMPLES, TAIL = 512, 32, 5, 60
 STEPS, WARM = 24, 4  # timed plain steps of each bundle, after so many that are not
 
@@ -47,7 +47,7 @@ def diff(
     text: Path | None = None,
     tokens: int = WINDOW,
     threads: int = 0,
-    progress: Progress = lambda *_: None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """The JSON of `specc diff`. Raises InputError where the sides cannot be compared."""
     with ExitStack() as stack:
@@ -118,7 +118,7 @@ def rows_of(
     for i, (a, b) in enumerate(zip(one.blocks(window), other.blocks(window), strict=True)):
         following = follows[i * BLOCK : i * BLOCK + len(a)]
         parts.append(compare(a[: len(following), :ids], b[: len(following), :ids], following))
-        progress("compare", before + i * BLOCK + len(a), total)
+        progress("compare", (before + i * BLOCK + len(a)) / total)
     return joined([part for part in parts if len(part.tv)])
 
 
@@ -132,7 +132,7 @@ def measure_speed(one: Side, other: Side, text: Text, progress: Progress) -> dic
         for name, side in (("a", one), ("b", other)):
             ms = side.step_ms(window, min(i, room - 1))
             times[name] += [ms] if i >= WARM else []
-        progress("speed", i + 1, WARM + STEPS)
+        progress("speed", (i + 1) / (WARM + STEPS))
     a, b = median(times["a"]), median(times["b"])
     return {"a_ms": a, "b_ms": b, "ratio": b / a, "steps": STEPS}
 

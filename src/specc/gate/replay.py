@@ -1,8 +1,8 @@
-"""The replay judge: every decision of a record again, by the references in numpy, on logits recomputed plainly.
+"""The replay judge: every decision of a record again, by the references in numpy, on logits computed without drafts.
 
-Plainly: a fresh session reads the prompt, then one token a call at the law's width, so that no draft and no other row
-is near. A decision is right when the numbers behind it are (u from the seed, p from the logits, q as recorded) and when
-the rule makes of them what was emitted.
+A fresh session reads the prompt, then one token a call at the law's width, so that no draft and no other row takes part.
+A decision is right when the numbers behind it are (u from the seed, p from the logits, q as recorded) and when the rule
+makes of them what was emitted. Nothing is random and nothing is tested statistically.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from specc.errors import InputError, RuntimeFault
-from specc.gate import noise
-from specc.gate.certificate import Progress
-from specc.gate.reference import distribution
+from specc.gate.law import noise
+from specc.gate.law.reference import distribution
 from specc.generate.record import Head, Recording, Round, Slot, read_recording
+from specc.progress import Progress, no_progress
 from specc.runtime import Info, Model, Options, Request, Session
 
-CLOSE = 1e-9  # relative; C and numpy round exp and sums differently
+CLOSE = 1e-9
+"""Relative tolerance: C and numpy round exp and sums differently."""
 TINY = 1e-12
 Row = npt.NDArray[np.float64]
 
@@ -33,18 +34,21 @@ class Difference:
 
     round: int
     slot: int
-    position: int  # among prompt and output
-    token: int | None  # drafted
+    position: int
+    """Index among prompt and output."""
+    token: int | None
+    """The drafted id."""
     emitted: int
     what: str
-    p: float | None  # recorded
+    p: float | None
+    """As recorded; likewise q, u and p_emitted."""
     q: float | None
     u: float | None
     p_emitted: float
 
 
-class Plain:
-    """Rows of the law: what the deployed target says after a text, one call a token."""
+class PlainRows:
+    """Rows of the law: the deployed target's logits behind a text, one call a token."""
 
     def __init__(self, session: Session, model: Model, prompt: Sequence[int]) -> None:
         info = model.info
@@ -53,27 +57,30 @@ class Plain:
             session.rows(prompt[at : min(at + info.chunk, len(prompt) - 1)], at, info.chunk, wanted=False)
 
     def after(self, text: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Logits [n_ids] behind text; all of it but the last token has been read. An id without a logit has none."""
+        """Logits [n_ids] behind text, of which all but the last token has been read; -inf for an id without a logit.
+
+        Raises RuntimeFault for logits that are no numbers.
+        """
         row = self.session.rows(text[-1:], len(text) - 1, self.width)[0][: self.n_ids]
         if np.isnan(row).any() or np.isposinf(row).any():
             raise RuntimeFault(f"the logits behind token {len(text) - 1} are no numbers; run `specc gate`", 7)
         return np.concatenate([row, np.full(self.n_ids - row.size, -np.inf, np.float32)])
 
 
-def replay(
+def judge_record(
     folder: Path,
     path: Path,
     threads: int = 0,
     certificates: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """The JSON of `specc gate --replay`. Raises InputError for a record of another bundle or one that is none."""
     record = read_recording(path)
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
         check_bundle(record, model, folder)
-        difference, decisions = judge_model(record, model, progress or (lambda *_: None))
+        difference, decisions = judge_rounds(record, model, progress)
         info = model.info
-    return answer(record, difference, decisions, info)
+    return compose_answer(record, difference, decisions, info)
 
 
 def check_bundle(record: Recording, model: Model, folder: Path) -> None:
@@ -92,47 +99,47 @@ def check_bundle(record: Recording, model: Model, folder: Path) -> None:
         raise InputError(f"{record.path} asks for what no request has ({error}); record it again") from None
 
 
-def judge_model(record: Recording, model: Model, progress: Progress) -> tuple[Difference | None, int]:
-    """The first difference, and how many decisions were judged."""
+def judge_rounds(record: Recording, model: Model, progress: Progress) -> tuple[Difference | None, int]:
+    """The first difference, and how many decisions were judged. progress: called with "replay" after each round."""
     text, decisions, info = list(record.head.prompt), 0, model.info
     with model.session() as session:
-        plain = Plain(session, model, text)
+        plain = PlainRows(session, model, text)
         for i, round in enumerate(record.rounds):
-            found = next(judge_round(round, record, text, plain, info.eos), None)
+            difference = next(judge_round(round, record, text, plain, info.eos), None)
             decisions += len(round.slots)
-            if found is None:
-                found = judge_commit(round, record, text, info.eos, info.context)
-            if found is not None:
-                return found, decisions
+            if difference is None:
+                difference = judge_commit(round, record, text, info.eos, info.context)
+            if difference is not None:
+                return difference, decisions
             text += round.tokens
-            progress(i + 1, len(record.rounds))
+            progress("replay", (i + 1) / len(record.rounds))
     return None, decisions
 
 
 def judge_round(
-    round: Round, record: Recording, text: Sequence[int], plain: Plain, eos: Sequence[int]
+    round: Round, record: Recording, text: Sequence[int], plain: PlainRows, eos: Sequence[int]
 ) -> Iterator[Difference]:
     """Differences of one round, slot by slot."""
     if round.at != len(text):
-        yield told(
+        yield make_difference(
             round, 0, f"the round begins behind {round.at} tokens, {len(text)} were committed before it"
         )
         return
     before = list(text)
     for i, slot in enumerate(round.slots):
-        p = law(record.head, plain.after(before), before, eos)
+        p = compute_law(record.head, plain.after(before), before, eos)
         wrong = (
             judge_shape(round, i, p.size)
             or judge_numbers(record.head, slot, p, len(before))
             or judge_rule(record.head, slot, p, len(before))
         )
         if wrong:
-            yield told(round, i, wrong)
+            yield make_difference(round, i, wrong)
             return
         before.append(slot.emitted)
 
 
-def law(head: Head, logits: npt.NDArray[np.float32], text: Sequence[int], eos: Sequence[int]) -> Row:
+def compute_law(head: Head, logits: npt.NDArray[np.float32], text: Sequence[int], eos: Sequence[int]) -> Row:
     """p [n_ids] behind text by the reference; end tokens are banned until min_new_tokens are out."""
     request, n_prompt = Request(**head.request), len(head.prompt)
     bans = len(text) - n_prompt < request.min_new_tokens and not request.ignore_eos
@@ -160,21 +167,21 @@ def judge_numbers(head: Head, slot: Slot, p: Row, position: int) -> str | None:
     """u and draw come from the seed, p from the logits, q from its row."""
     sampled = head.request["temperature"] != 0 and head.request["rule"] == "rejection"
     wanted = {
-        "u": numbered(head, position, noise.ACCEPT, sampled and slot.drafted is not None),
-        "draw": numbered(head, position, noise.TARGET, sampled and not slot.accepted),
+        "u": find_number(head, position, noise.ACCEPT, sampled and slot.drafted is not None),
+        "draw": find_number(head, position, noise.TARGET, sampled and not slot.accepted),
     }
     for name, value in wanted.items():
         if getattr(slot, name) != value:
-            return f"{name} is {shown(getattr(slot, name))}, the seed gives {shown(value)}"
-    if slot.drafted is not None and not close(slot.p, p[slot.drafted]):
-        return f"p of the drafted id is {shown(slot.p)}, plainly it is {p[slot.drafted]:.17g}"
-    if not close(slot.p_emitted, p[slot.emitted]):
-        return f"p of the emitted id is {shown(slot.p_emitted)}, plainly it is {p[slot.emitted]:.17g}"
+            return f"{name} is {format_number(getattr(slot, name))}, the seed gives {format_number(value)}"
+    if slot.drafted is not None and not is_close(slot.p, p[slot.drafted]):
+        return f"p of the drafted id is {format_number(slot.p)}, plainly it is {p[slot.drafted]:.17g}"
+    if not is_close(slot.p_emitted, p[slot.emitted]):
+        return f"p of the emitted id is {format_number(slot.p_emitted)}, plainly it is {p[slot.emitted]:.17g}"
     return judge_q(slot, p.size)
 
 
-def numbered(head: Head, position: int, purpose: int, used: bool) -> float | None:
-    """The seed's number for a purpose, None where none decides."""
+def find_number(head: Head, position: int, purpose: int, used: bool) -> float | None:
+    """The seed's random number for a purpose, None where none decides."""
     return noise.uniform(head.seed, position, purpose, int(head.request["sample"])) if used else None
 
 
@@ -183,7 +190,7 @@ def judge_q(slot: Slot, n_ids: int) -> str | None:
     if slot.drafted is None:
         return None if slot.q is None else "q is given for no drafted id"
     if slot.q is None or not 0 < slot.q <= 1 + CLOSE:
-        return f"q of the drafted id is {shown(slot.q)}"
+        return f"q of the drafted id is {format_number(slot.q)}"
     row = slot.q_row
     if row is None:
         return (
@@ -191,7 +198,7 @@ def judge_q(slot: Slot, n_ids: int) -> str | None:
             if slot.q == 1 or slot.draw is None
             else "q of a rejected id is below 1 and its row is missing"
         )
-    if row.size != n_ids or not (row >= 0).all() or not close(row.sum(), 1.0):
+    if row.size != n_ids or not (row >= 0).all() or not is_close(row.sum(), 1.0):
         return f"the row of q has {row.size} entries with the sum {row.sum():.17g}"
     return (
         None if row[slot.drafted] == slot.q else f"q is {slot.q:.17g}, its row says {row[slot.drafted]:.17g}"
@@ -219,7 +226,7 @@ def judge_choice(slot: Slot, token: int, who: str) -> str | None:
     if slot.emitted != token:
         return f"{who} gives id {token}, id {slot.emitted} was emitted"
     if slot.drafted is not None and slot.accepted != (slot.drafted == token):
-        return f"{who} gives id {token}, the drafted id {slot.drafted} was {verdict(slot)}"
+        return f"{who} gives id {token}, the drafted id {slot.drafted} was {describe_decision(slot)}"
     return None
 
 
@@ -227,10 +234,10 @@ def judge_acceptance(slot: Slot, p: Row) -> str | None:
     """u * q < p; a rejection with nothing left to draw from is an acceptance."""
     assert slot.drafted is not None and slot.u is not None and slot.q is not None
     left, right = slot.u * slot.q, float(p[slot.drafted])
-    stands = left < right or not residual(slot, p).sum() > TINY
-    if abs(left - right) <= CLOSE * max(left, right) or stands == slot.accepted:
+    accepted = left < right or not residual(slot, p).sum() > TINY
+    if abs(left - right) <= CLOSE * max(left, right) or accepted == slot.accepted:
         return None
-    return f"u * q is {left:.6g} and p {right:.6g}, and the drafted id {slot.drafted} was {verdict(slot)}"
+    return f"u * q is {left:.6g} and p {right:.6g}, and the drafted id {slot.drafted} was {describe_decision(slot)}"
 
 
 def residual(slot: Slot, p: Row) -> Row:
@@ -249,7 +256,7 @@ def judge_draw(slot: Slot, p: Row) -> str | None:
     """The number `draw` falls into the emitted id's part of p or of the residual."""
     weight = residual(slot, p)
     assert slot.draw is not None
-    low, high = noise.interval(weight, slot.emitted)
+    low, high = noise.draw_interval(weight, slot.emitted)
     if weight[slot.emitted] > 0 and low - CLOSE <= slot.draw <= high + CLOSE:
         return None
     token = int(np.searchsorted(np.cumsum(weight) / weight.sum(), slot.draw, side="right"))
@@ -259,35 +266,35 @@ def judge_draw(slot: Slot, p: Row) -> str | None:
 def judge_commit(
     round: Round, record: Recording, text: Sequence[int], eos: Sequence[int], context: int
 ) -> Difference | None:
-    """What was committed is what was emitted, up to an end token, the limit or (at the very end) a stop string."""
+    """What was committed is what was emitted, up to an end token, the limit or (in the last round) a stop string."""
     request, emitted = record.head.request, [slot.emitted for slot in round.slots]
     room = min(context - len(text), int(request["max_new_tokens"]) - (len(text) - len(record.head.prompt)))
     kept = emitted[: max(room, 0)]
     ends = [i for i, token in enumerate(kept) if token in eos and not request["ignore_eos"]]
     kept = kept[: ends[0] + 1] if ends else kept
-    found = list(round.tokens)
-    stopped = bool(request["stop"]) and round is record.rounds[-1] and 0 < len(found) <= len(kept)
-    if found == kept or (stopped and found == kept[: len(found)]):
+    committed = list(round.tokens)
+    stopped = bool(request["stop"]) and round is record.rounds[-1] and 0 < len(committed) <= len(kept)
+    if committed == kept or (stopped and committed == kept[: len(committed)]):
         return None
-    return told(round, 0, f"{found} was committed, of what was emitted {kept} should be")
+    return make_difference(round, 0, f"{committed} was committed, of what was emitted {kept} should be")
 
 
-def close(a: float | None, b: float) -> bool:
+def is_close(a: float | None, b: float) -> bool:
     """Equal up to rounding."""
     return a is not None and abs(a - b) <= CLOSE * max(abs(a), abs(b)) + TINY
 
 
-def shown(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """A number in full."""
     return "nothing" if value is None else f"{value:.17g}"
 
 
-def verdict(slot: Slot) -> str:
-    """A decision in a word."""
+def describe_decision(slot: Slot) -> str:
+    """The decision in a word."""
     return "accepted" if slot.accepted else "rejected"
 
 
-def told(round: Round, i: int, what: str) -> Difference:
+def make_difference(round: Round, i: int, what: str) -> Difference:
     """A difference with the numbers of its slot."""
     empty = Slot(None, 0, False, None, None, 0.0, None, None, None)
     slot = round.slots[i] if i < len(round.slots) else empty
@@ -305,7 +312,9 @@ def told(round: Round, i: int, what: str) -> Difference:
     )
 
 
-def answer(record: Recording, difference: Difference | None, decisions: int, info: Info) -> dict[str, Any]:
+def compose_answer(
+    record: Recording, difference: Difference | None, decisions: int, info: Info
+) -> dict[str, Any]:
     """The JSON of a replay."""
     verdict = "failed" if difference else "passed" if record.finish is not None else "cut-off"
     notes = []

@@ -1,4 +1,4 @@
-"""Chi-square goodness of fit and its power, without a statistics package (a device has none)."""
+"""Chi-square tests, their power, and Holm's correction, without a statistics package (a device has none)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-SMALLEST_EXPECTED = 5.0  # cells with less are pooled
+SMALLEST_EXPECTED = 5.0
+"""Cells with a smaller expected count are pooled (Cochran 1954), so that the chi-square approximation holds."""
 
 
 def chi_square_sf(x: float, df: int) -> float:
@@ -30,9 +31,11 @@ def chi_square_quantile(alpha: float, df: int) -> float:
 
 
 def power(n: float, tv: float, df: int, alpha: float) -> float:
-    """Chance to reject at level alpha with n trials when the law is off by total variation tv (or more).
+    """Lower bound of the probability that a chi-square test at level alpha with n trials rejects a law that is wrong by
+    total variation tv or more.
 
-    The noncentrality is n * sum(d^2 / p) >= n * (2 tv)^2 by Cauchy-Schwarz; noncentral chi-square as a Poisson mixture.
+    With d the differences of the cells, the statistic is noncentral chi-square with noncentrality
+    n * sum(d^2 / p) >= n * (2 tv)^2 (Cauchy-Schwarz), summed here as a Poisson mixture of central ones.
     """
     x, half = chi_square_quantile(alpha, df), n * (2 * tv) ** 2 / 2
     spread = 8 * math.sqrt(half) + 20
@@ -63,9 +66,13 @@ def smallest_tv(n: float, df: int, alpha: float, wanted: float) -> float:
     return high
 
 
-def holm(p_values: list[float], family_error: float) -> list[float]:
-    """Limit of each p-value by Holm's step-down: the smallest is held against error / m, the next against error /
-    (m - 1), and so on until one passes; all from there on keep that one's limit. Below its limit one is rejected."""
+def holm_limits(p_values: list[float], family_error: float) -> list[float]:
+    """Level of each test by Holm's step-down procedure (Holm 1979); a p-value below its level is rejected.
+
+    The smallest of m p-values is held against family_error / m, the next against family_error / (m - 1), and so on
+    until one passes; all from there on keep that one's level. The probability of rejecting any true hypothesis is at
+    most family_error, whatever the dependence between the tests.
+    """
     order = np.argsort(np.array(p_values), kind="stable")
     limits, limit = [0.0] * len(p_values), 0.0
     stopped = False
@@ -76,10 +83,12 @@ def holm(p_values: list[float], family_error: float) -> list[float]:
     return limits
 
 
-def fit(observed: npt.NDArray[np.int64], law: npt.NDArray[np.float64]) -> float:
-    """p-value of observed counts [cells] under an exact law [cells] that sums to 1; 0 if an impossible cell was hit.
+def fit_p_value(observed: npt.NDArray[np.int64], law: npt.NDArray[np.float64]) -> float:
+    """p-value of Pearson's chi-square test of goodness of fit.
 
-    Cells with an expected count below SMALLEST_EXPECTED are pooled into one, that one with the smallest of the others.
+    Hypothesis: `observed` [cells] are counts of independent draws from `law` [cells], which sums to 1. 0 if a cell of
+    probability 0 was hit. Cells with an expected count below SMALLEST_EXPECTED are pooled into one, and that one with
+    the smallest of the others if it is still below. Degrees of freedom: cells after pooling, less one.
     """
     if bool(np.any((law <= 0) & (observed > 0))):
         return 0.0
@@ -92,8 +101,11 @@ def fit(observed: npt.NDArray[np.int64], law: npt.NDArray[np.float64]) -> float:
     return chi_square_sf(statistic, len(means) - 1)
 
 
-def two_sample(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> float:
-    """p-value of counts a and b [cells] of two samples of one law: chi-square of homogeneity, rare cells pooled."""
+def homogeneity_p_value(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> float:
+    """p-value of the chi-square test of homogeneity. Hypothesis: the counts a and b [cells] are of samples of one law.
+
+    Cells whose two counts sum to less than 2 * SMALLEST_EXPECTED are pooled. Degrees of freedom: cells less one.
+    """
     small = a + b < 2 * SMALLEST_EXPECTED
     first, second = _pool(a, small), _pool(b, small)
     n, m = first.sum(), second.sum()
@@ -104,7 +116,7 @@ def two_sample(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> float:
 
 
 def _pool(values: npt.NDArray[np.generic], small: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """The large cells, then one with the sum of the small ones (if there are any that count)."""
+    """The large cells, then one with the sum of the small ones if there are any."""
     large, rest = values[~small].astype(np.float64), values[small].astype(np.float64).sum()
     return np.append(large, rest) if bool(small.any()) else large
 

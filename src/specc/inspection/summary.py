@@ -17,8 +17,7 @@ from specc.contracts.reasons import explain_speculation
 from specc.errors import SpeccError
 from specc.inspection.this_machine import is_here
 from specc.pipeline import cache
-
-Progress = Callable[[str, int, int], bool]
+from specc.progress import Progress
 
 
 def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def gate(
     report: Path | None = None,
 ) -> dict[str, Any]:
     """The JSON of `specc gate`: all judges, a certificate for each thread count, reports beside them or in `report`."""
-    from specc.gate.judge import judge
+    from specc.gate.run import judge_bundle
     from specc.runtime import Model
 
     manifest = verify_bundle(read_bundle(folder)).manifest
@@ -96,7 +95,7 @@ def gate(
         Model.open(
             folder, trust=True
         ).close()  # an engine that does not fit this device says so before minutes of laws
-    return judge(
+    return judge_bundle(
         folder,
         trials=trials,
         seed=seed,
@@ -111,10 +110,10 @@ def replay(
     folder: Path, record: Path, threads: int, certificates: Path | None, progress: Progress
 ) -> dict[str, Any]:
     """The JSON of `specc gate --replay`."""
-    from specc.gate.replay import replay as judge
+    from specc.gate.replay import judge_record
 
     verify_bundle(read_bundle(folder))
-    return judge(folder, record, threads, certificates, lambda done, total: progress("replay", done, total))
+    return judge_record(folder, record, threads, certificates, progress)
 
 
 # ---------------------------------------------------------------------- doctor

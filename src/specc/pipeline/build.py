@@ -21,7 +21,7 @@ from specc.contracts.plan import Plan, make_plan
 from specc.contracts.precision import find_further_dialects
 from specc.contracts.recipe import Recipe, Source, load_recipe
 from specc.errors import JudgeError
-from specc.gate.quality import misses, worst_groups
+from specc.gate.quality import describe_worst_groups, list_missed_limits
 from specc.pipeline import cache, choice, draft_files
 from specc.pipeline.cache import Stage, code_hash, stage, tool_versions
 from specc.pipeline.checkpoint import Described, build_extra, describe
@@ -299,10 +299,10 @@ def check_quality(recipe: Recipe, engine: Stage, groups: Callable[[], list[dict[
     `groups` measures what each group of layers costs alone; it is asked only to name the worst ones of a failure.
     """
     limits = {name: getattr(recipe.gate, name) for name in ("kl_max", "top1_min", "perplexity_max")}
-    wrong = misses(engine.facts["quality"], **limits)
+    wrong = list_missed_limits(engine.facts["quality"], **limits)
     if wrong:
         advice = "use a scheme with more bits, or other limits under 'gate'"
-        why = f"{'; '.join(wrong)}; worst alone are {worst_groups(groups())}"
+        why = f"{'; '.join(wrong)}; worst alone are {describe_worst_groups(groups())}"
         raise JudgeError(f"{recipe.file}: the quantized target is not good enough: {why}; {advice}")
 
 

@@ -11,28 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from specc.atomic import io_errors
-from specc.gate.report.page import page
+from specc.gate.report.page import render_page
 
 
-def names_beside(certificate: Path, folder: Path | None = None) -> tuple[Path, Path]:
+def report_paths(certificate: Path, folder: Path | None = None) -> tuple[Path, Path]:
     """The JSON and the page of a certificate's report: `cpu-2.json` has `cpu-2.report.json` and `cpu-2.report.html`."""
-    place = folder or certificate.parent
-    return place / f"{certificate.stem}.report.json", place / f"{certificate.stem}.report.html"
+    parent = folder or certificate.parent
+    return parent / f"{certificate.stem}.report.json", parent / f"{certificate.stem}.report.html"
 
 
-def write(report: Mapping[str, Any], certificate: Path, folder: Path | None = None) -> tuple[Path, Path]:
+def write_report(
+    report: Mapping[str, Any], certificate: Path, folder: Path | None = None
+) -> tuple[Path, Path]:
     """Writes both files, each in one step. Raises EnvironmentFault where the folder takes none."""
-    paths = names_beside(certificate, folder)
-    clean = finite(report)
+    paths = report_paths(certificate, folder)
+    finite = replace_non_finite(report)
     for path, text in zip(
-        paths, (json.dumps(clean, indent=1, allow_nan=False) + "\n", page(clean)), strict=True
+        paths, (json.dumps(finite, indent=1, allow_nan=False) + "\n", render_page(finite)), strict=True
     ):
         with io_errors(f"writing the report {path}"):
-            put(path, text)
+            write_whole(path, text)
     return paths
 
 
-def put(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Under a hidden name beside its place, synced, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -46,12 +48,12 @@ def put(path: Path, text: str) -> None:
         half.unlink(missing_ok=True)
 
 
-def finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """The same value with None for numbers that JSON does not have, and words for keys."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
+        return {str(key): replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [replace_non_finite(item) for item in value]
     return value

@@ -15,34 +15,36 @@ import numpy as np
 
 from specc import __version__
 from specc.contracts.reasons import explain_speculation
-from specc.gate import law, slots, speed, twosample
+from specc.gate import law
 from specc.gate.checks import Check
+from specc.gate.engine import slot_map, speed, two_sample
 from specc.runtime import Certificate, Info, Model, kernels
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the gate was asked for."""
+class GateRequest:
+    """The options of a gate that its numbers depend on."""
 
     seed: int
-    trials: int | None  # None: what the stated power needs
+    trials: int | None
+    """None: what the stated power needs."""
     threads: int
 
 
-def compose(
+def compose_report(
     folder: Path,
     manifest: Mapping[str, Any],
     tokens: Sequence[int],
     model: Model,
     certificate: Certificate,
     checks: Sequence[Check],
-    found: Mapping[str, Any],
+    judged: Mapping[str, Any],
     verdict: str,
-    asked: Asked,
+    request: GateRequest,
 ) -> dict[str, Any]:
-    """The report of one engine at one thread count. `found`: what the judges report beside their checks."""
+    """The report of one engine at one thread count. `judged`: what the judges report beside their checks."""
     info = model.info
     measured = {**certificate.as_dict(), "device": info.device}
     lint = manifest.get("lint", {"passed": True, "findings": []})
@@ -60,19 +62,19 @@ def compose(
             "why": explain_speculation(not reasons, reasons, measured, lint, str(folder)),
         },
         "checks": [asdict(check) for check in checks],
-        "judges": judges(checks),
+        "judges": count_by_judge(checks),
         "certificate": measured,
-        "slots": slots.measure(model, certificate, tokens).as_dict(),
+        "slots": slot_map.measure_slots(model, certificate, tokens).as_dict(),
         "lint": lint,
         "quality": manifest.get("quality", {}),
         "limits": {
             **manifest.get("gate", {}),
             "speed_up_min": speed.LEAST_GAIN,
             "law_family_error": law.FAMILY_ERROR,
-            "two_sample_family_error": twosample.FAMILY_ERROR,
+            "two_sample_family_error": two_sample.FAMILY_ERROR,
         },
-        **{name: found[name] for name in ("law", "two_sample", "speed", "certify") if name in found},
-        "inputs": inputs(folder, manifest, tokens, asked),
+        **{name: judged[name] for name in ("law", "two_sample", "speed", "certify") if name in judged},
+        "inputs": describe_inputs(folder, manifest, tokens, request),
         "engine": {
             "sha256": info.engine_sha256,
             "backend": info.backend,
@@ -83,41 +85,43 @@ def compose(
             "chunk": info.chunk,
             **({"types": types} if types else {}),
         },
-        "machine": machine(info),
+        "machine": describe_machine(info),
     }
 
 
-def judges(checks: Sequence[Check]) -> list[dict[str, Any]]:
+def count_by_judge(checks: Sequence[Check]) -> list[dict[str, Any]]:
     """By judge: how many checks it made and how many failed."""
-    names = dict.fromkeys(judge_of(check) for check in checks)
-    by_judge = {name: [check for check in checks if judge_of(check) == name] for name in names}
+    names = dict.fromkeys(name_judge(check) for check in checks)
+    by_judge = {name: [check for check in checks if name_judge(check) == name] for name in names}
     return [
         {"name": name, "checks": len(some), "failed": sum(not check.passed for check in some)}
         for name, some in by_judge.items()
     ]
 
 
-def judge_of(check: Check) -> str:
+def name_judge(check: Check) -> str:
     """The judge's name: what stands before the colon."""
     return check.name.partition(":")[0]
 
 
-def inputs(folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], asked: Asked) -> dict[str, Any]:
+def describe_inputs(
+    folder: Path, manifest: Mapping[str, Any], tokens: Sequence[int], request: GateRequest
+) -> dict[str, Any]:
     """What the judges drew from: the same inputs give the same numbers but for times."""
     ids = np.asarray(tokens, "<i4").tobytes()
     provenance = manifest.get("provenance", {})
     return {
-        **asdict(asked),
+        **asdict(request),
         "calibration": {"ids": len(tokens), "sha256": hashlib.sha256(ids).hexdigest()},
         "recipe": {name: provenance.get("recipe", {}).get(name) for name in ("name", "sha256")},
         "plan": manifest.get("plan", {}),
         "sampling": manifest.get("sampling", {}),
-        "command": f"specc gate {folder} --seed {asked.seed} --threads {asked.threads}"
-        + (f" --trials {asked.trials}" if asked.trials else ""),
+        "command": f"specc gate {folder} --seed {request.seed} --threads {request.threads}"
+        + (f" --trials {request.trials}" if request.trials else ""),
     }
 
 
-def machine(info: Info) -> dict[str, Any]:
+def describe_machine(info: Info) -> dict[str, Any]:
     """Where it ran, with the versions of what ran."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     return {

@@ -14,7 +14,7 @@ Cell = str  # HTML of one <td>
 FEW = 12  # checks of one judge that are listed one by one
 
 
-def page(report: Report) -> str:
+def render_page(report: Report) -> str:
     """The whole document."""
     title = f"specc gate: {report['bundle']['name']} {report['verdict']}"
     pictures = "".join(

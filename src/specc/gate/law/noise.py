@@ -1,4 +1,4 @@
-"""Random numbers and draws in plain numpy, written from DESIGN and specc.h, independent of the C code.
+"""Random numbers and draws in plain numpy, written from the text of specc.h and independent of the C code.
 
 Philox4x32-10 keyed by the seed; the counter is (absolute position, purpose, index, sample).
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-TARGET, ACCEPT, DRAFT, RACE = range(4)  # what a number is for
+TARGET, ACCEPT, DRAFT, RACE = range(4)
+"""Purposes: each has random numbers of its own."""
 LOW = np.uint64(0xFFFFFFFF)
 Row = npt.NDArray[np.float64]
 
@@ -26,7 +27,7 @@ def philox(seed: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64
 
 
 def uniform(seed: int, position: int, purpose: int, sample: int) -> float:
-    """A number in [0, 1) of 53 bits."""
+    """The number in [0, 1), of 53 bits, for a purpose at an absolute position."""
     words = philox(seed, np.array([[position, purpose, 0, sample]], np.uint64))[0]
     return (int(words[0] >> np.uint64(5)) * 2**26 + int(words[1] >> np.uint64(6))) / 2**53
 
@@ -44,8 +45,8 @@ def race_times(p: Row, seed: int, position: int, sample: int) -> Row:
     return times
 
 
-def interval(weight: Row, token: int) -> tuple[float, float]:
-    """The part of [0, 1) whose numbers draw `token` by the inverse of the running sum of weight [n]."""
+def draw_interval(weight: Row, token: int) -> tuple[float, float]:
+    """(low, high): a uniform number in this part of [0, 1) draws `token` from weight [n] by inversion."""
     total = weight.sum()
     below = weight[:token].sum()
     return float(below / total), float((below + weight[token]) / total)

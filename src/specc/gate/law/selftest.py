@@ -1,6 +1,6 @@
-"""The law judge judged: how often its negative controls are found, how often it is wrong, what it can see.
+"""Measures the law judge itself: power on the negative controls, false alarms, power on a known total variation.
 
-python -m specc.gate.selftest --seeds 20      # slow: controls, false alarms, power
+python -m specc.gate.law.selftest --seeds 20      # slow
 """
 
 from __future__ import annotations
@@ -8,49 +8,46 @@ from __future__ import annotations
 import argparse
 import json
 
-from specc.gate.law import (
+from specc.gate.law.case import Case, make_model, make_process, run_trials
+from specc.gate.law.grid import make_full_grid, make_short_grid
+from specc.gate.law.judge import (
     CONTROL_LIMIT,
     CONTROL_TRIALS,
     CONTROLS,
     FAMILY_ERROR,
     SMALLEST_TV,
-    Case,
-    control,
-    full_grid,
-    judge_all,
-    make_model,
-    make_process,
-    run_trials,
-    short_grid,
-    slots,
+    judge_law,
+    run_control,
     trials_for,
 )
+from specc.gate.law.rounds import fit_slots
 from specc.runtime import Library, controls
 
-TESTS = 600  # p-values of the gate's own law tests, rounded up
+TESTS = 600
+"""p-values of the gate's own law tests, rounded up."""
 
 
-def self_test(library: Library, seeds: int, trials: int = CONTROL_TRIALS) -> dict[str, int]:
+def count_found_controls(library: Library, seeds: int, trials: int = CONTROL_TRIALS) -> dict[str, int]:
     """How often each negative control is found over so many seeds; all of them must be, each time."""
-    named = {case.name: case for case in full_grid()}
+    by_name = {case.name: case for case in make_full_grid()}
     return {
         fault: sum(
-            control(named[name], fault, trials, seed, library) < CONTROL_LIMIT for seed in range(seeds)
+            run_control(by_name[name], fault, trials, seed, library) < CONTROL_LIMIT for seed in range(seeds)
         )
         for fault, name in CONTROLS.items()
     }
 
 
-def false_alarms(seeds: int, trials: int, library: Library | None = None) -> int:
+def count_false_alarms(seeds: int, trials: int, library: Library | None = None) -> int:
     """Seeds, of so many, at which the gate's own grid fails on a correct library."""
-    grid = short_grid()
+    grid = make_short_grid()
     return sum(
-        not all(check.passed for check in judge_all(grid, trials, seed << 40, library))
+        not all(check.passed for check in judge_law(grid, trials, seed << 40, library))
         for seed in range(seeds)
     )
 
 
-def power_runs(
+def count_detections(
     case: Case, tv: float, runs: int, trials: int, limit: float, library: Library | None = None
 ) -> int:
     """How many of so many runs of the shipped library find that its target is off by total variation tv.
@@ -63,7 +60,7 @@ def power_runs(
         found = 0
         for run in range(runs):
             rounds = run_trials(session, case, trials, run * trials)
-            p = next(f.p for f in slots(process, rounds) if f.name == "emitted 0")
+            p = next(test.p for test in fit_slots(process, rounds) if test.name == "emitted 0")
             found += p < limit
     return found
 
@@ -75,18 +72,18 @@ def main() -> None:
     parser.add_argument("--correct-seeds", type=int, default=50)
     parser.add_argument("--correct-trials", type=int, default=4000)
     parser.add_argument("--runs", type=int, default=100)
-    asked = parser.parse_args()
-    case = next(case for case in full_grid() if case.name == "K=4 rejection model T=1")
+    arguments = parser.parse_args()
+    case = next(case for case in make_full_grid() if case.name == "K=4 rejection model T=1")
     trials = trials_for(TESTS)
-    found = power_runs(case, SMALLEST_TV, asked.runs, trials, FAMILY_ERROR / TESTS)
+    found = count_detections(case, SMALLEST_TV, arguments.runs, trials, FAMILY_ERROR / TESTS)
     print(
         json.dumps(
             {
-                "seeds": asked.seeds,
-                "controls found": self_test(controls(), asked.seeds),
-                "correct seeds": asked.correct_seeds,
-                "false alarms": false_alarms(asked.correct_seeds, asked.correct_trials),
-                "power": {"tv": SMALLEST_TV, "trials": trials, "runs": asked.runs, "found": found},
+                "seeds": arguments.seeds,
+                "controls found": count_found_controls(controls(), arguments.seeds),
+                "correct seeds": arguments.correct_seeds,
+                "false alarms": count_false_alarms(arguments.correct_seeds, arguments.correct_trials),
+                "power": {"tv": SMALLEST_TV, "trials": trials, "runs": arguments.runs, "found": found},
             },
             indent=1,
         )

@@ -1,4 +1,7 @@
-"""The sampling options in plain numpy, written from the text of specc.h, independent of the C code."""
+"""The sampling options in plain numpy, written from the text of specc.h and independent of the C code.
+
+Order: repetition, presence and frequency penalties; logit bias; temperature; top-k; top-p; min-p.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ def distribution(
 ) -> Row:
     """p [n] of one row of logits; history: ids of the prompt (the first n_prompt of them) and of the output."""
     x = np.asarray(logits, np.float64)
-    x = biased(options, penalised(options, x, history, n_prompt))
+    x = add_bias(options, apply_penalties(options, x, history, n_prompt))
     if options.temperature == 0:
         return one_hot(x.size, int(np.argmax(x)))
     p = softmax(x / options.temperature)
-    return normalised(min_p(options.min_p, top_p(options.top_p, top_k(options.top_k, p))))
+    return normalize(min_p(options.min_p, top_p(options.top_p, top_k(options.top_k, p))))
 
 
-def penalised(options: Options, x: Row, history: Sequence[int], n_prompt: int) -> Row:
+def apply_penalties(options: Options, x: Row, history: Sequence[int], n_prompt: int) -> Row:
     """Repetition penalty over prompt and output, presence and frequency penalty over the output."""
     x = x.copy()
     seen = np.bincount(np.asarray(history, np.int64), minlength=x.size) > 0
@@ -35,8 +38,8 @@ def penalised(options: Options, x: Row, history: Sequence[int], n_prompt: int) -
     return out
 
 
-def biased(options: Options, x: Row) -> Row:
-    """Adds the logit bias."""
+def add_bias(options: Options, x: Row) -> Row:
+    """The logits with the logit bias added."""
     x = x.copy()
     for token, value in options.logit_bias.items():
         x[token] += value
@@ -45,15 +48,15 @@ def biased(options: Options, x: Row) -> Row:
 
 def top_k(k: int, p: Row) -> Row:
     """The k most probable stay, ties keep the lower id; 0 is off."""
-    keep = falling(p)[: k or p.size]
-    return normalised(masked(p, keep))
+    keep = sort_falling(p)[: k or p.size]
+    return normalize(keep_only(p, keep))
 
 
 def top_p(limit: float, p: Row) -> Row:
     """A token stays while the mass before it, in falling order, is below the limit; 1 is off."""
-    order = falling(p)
+    order = sort_falling(p)
     before = np.concatenate(([0.0], np.cumsum(p[order])[:-1]))
-    return normalised(masked(p, order[before < limit])) if limit < 1 else p
+    return normalize(keep_only(p, order[before < limit])) if limit < 1 else p
 
 
 def min_p(fraction: float, p: Row) -> Row:
@@ -61,12 +64,12 @@ def min_p(fraction: float, p: Row) -> Row:
     return np.where(p >= fraction * p.max(), p, 0.0)
 
 
-def falling(p: Row) -> npt.NDArray[np.intp]:
+def sort_falling(p: Row) -> npt.NDArray[np.intp]:
     """Ids in falling order of p, the lower id first on ties."""
     return np.argsort(-p, kind="stable")
 
 
-def masked(p: Row, keep: npt.NDArray[np.intp]) -> Row:
+def keep_only(p: Row, keep: npt.NDArray[np.intp]) -> Row:
     """p on the kept ids, 0 elsewhere."""
     out = np.zeros_like(p)
     out[keep] = p[keep]
@@ -74,10 +77,10 @@ def masked(p: Row, keep: npt.NDArray[np.intp]) -> Row:
 
 
 def softmax(x: Row) -> Row:
-    return normalised(np.exp(x - x.max()))
+    return normalize(np.exp(x - x.max()))
 
 
-def normalised(p: Row) -> Row:
+def normalize(p: Row) -> Row:
     total: Row = p / p.sum()
     return total
 
