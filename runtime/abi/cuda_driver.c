@@ -1,11 +1,13 @@
 /* cuda_driver.c - loads libcuda, opens a GPU, says in one sentence what is missing. */
 #include "abi/cuda_driver.h"
-#include "core/internal.h"
+#include "core/io/error.h"
+#include "core/io/sha256.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
-#define NO_DRIVER "install NVIDIA's driver (on Jetson: flash JetPack), or build for a CPU target"
 #define OLD_DRIVER "install a newer driver (on Jetson: JetPack 6 or 7)"
 
 static cuda_driver loaded;
@@ -34,7 +36,7 @@ static int read_functions(void *handle, cuda_driver *d) {
 
 static int check_version(cuda_driver *d) {
   int result = d->driver_version(&d->version);
-  if (result) return cuda_check(d, result, "could not tell its version", NO_DRIVER);
+  if (result) return cuda_check(d, result, "could not tell its version", CUDA_NO_DRIVER);
   if (d->version >= CUDA_OLDEST) return SPECC_OK;
   return specc_error(SPECC_E_ENGINE,
       "the NVIDIA driver supports CUDA %d.%d, but %d.%d or later is needed; " OLD_DRIVER, d->version / 1000,
@@ -44,7 +46,7 @@ static int check_version(cuda_driver *d) {
 static int load(void) {
   void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle)
-    return specc_error(SPECC_E_ENGINE, "there is no NVIDIA driver here: %s; " NO_DRIVER, dlerror());
+    return specc_error(SPECC_E_ENGINE, "there is no NVIDIA driver here: %s; " CUDA_NO_DRIVER, dlerror());
   int (*version)(int *) = NULL;
   void *symbol =
       dlsym(handle, "cuDriverGetVersion"); /* before all others, so that an old driver is called old */
@@ -77,9 +79,9 @@ int cuda_check(const cuda_driver *d, int result, const char *action, const char 
 }
 
 /* ------------------------------------------------------------------ a GPU */
-static int attribute(const cuda_gpu *gpu, int which, int *value) {
-  return cuda_check(gpu->driver, gpu->driver->device_attribute(value, which, gpu->device),
-      "could not describe the GPU", NO_DRIVER);
+int cuda_attribute(const cuda_gpu *gpu, int attribute, int *value) {
+  return cuda_check(gpu->driver, gpu->driver->device_attribute(value, attribute, gpu->device),
+      "could not describe the GPU", CUDA_NO_DRIVER);
 }
 
 /* First line of a small file; empty where it cannot be read. */
@@ -106,7 +108,7 @@ static void identify(cuda_gpu *gpu) {
 static int find_device(int32_t index, cuda_gpu *gpu) {
   int count = 0;
   int code =
-      cuda_check(gpu->driver, gpu->driver->device_count(&count), "could not count the GPUs", NO_DRIVER);
+      cuda_check(gpu->driver, gpu->driver->device_count(&count), "could not count the GPUs", CUDA_NO_DRIVER);
   if (!code && (index < 0 || index >= count))
     code = specc_error(SPECC_E_ENGINE,
         "GPU number %d was asked for, but the driver shows %d; choose another (CUDA_VISIBLE_DEVICES hides "
@@ -114,16 +116,16 @@ static int find_device(int32_t index, cuda_gpu *gpu) {
         index, count);
   return code ? code
               : cuda_check(gpu->driver, gpu->driver->device_get(&gpu->device, index),
-                    "could not find the GPU", NO_DRIVER);
+                    "could not find the GPU", CUDA_NO_DRIVER);
 }
 
 static int describe(cuda_gpu *gpu) {
   int major = 0, minor = 0;
   int code = cuda_check(gpu->driver, gpu->driver->device_name(gpu->name, sizeof gpu->name, gpu->device),
-      "could not name the GPU", NO_DRIVER);
-  if (!code) code = attribute(gpu, CUDA_MAJOR, &major);
-  if (!code) code = attribute(gpu, CUDA_MINOR, &minor);
-  if (!code) code = attribute(gpu, CUDA_INTEGRATED, &gpu->integrated);
+      "could not name the GPU", CUDA_NO_DRIVER);
+  if (!code) code = cuda_attribute(gpu, CUDA_MAJOR, &major);
+  if (!code) code = cuda_attribute(gpu, CUDA_MINOR, &minor);
+  if (!code) code = cuda_attribute(gpu, CUDA_INTEGRATED, &gpu->integrated);
   gpu->sm = 10 * major + minor;
   if (!code) identify(gpu);
   return code;
@@ -152,33 +154,4 @@ int cuda_enter(const cuda_gpu *gpu) {
 void cuda_leave(const cuda_gpu *gpu) {
   cuda_context old;
   gpu->driver->context_pop(&old);
-}
-
-/* ------------------------------------------------------------------ what a program may ask */
-static int read_memory(const cuda_gpu *gpu, specc_gpu *out) {
-  size_t total = 0, free_now = 0;
-  int processors = 0;
-  int code = cuda_enter(gpu);
-  if (code) return code;
-  code = cuda_check(
-      gpu->driver, gpu->driver->memory_info(&free_now, &total), "could not tell its free memory", NO_DRIVER);
-  cuda_leave(gpu);
-  if (!code) code = attribute(gpu, CUDA_PROCESSORS, &processors);
-  out->memory = (int64_t)total, out->driver_free = (int64_t)free_now, out->processors = processors;
-  out->available = gpu_room(gpu->integrated, out->driver_free, out->memory, NULL);
-  return code;
-}
-
-int specc_gpu_info(int32_t index, specc_gpu *out) {
-  cuda_gpu gpu;
-  if (!out) return specc_error(SPECC_E_ARGUMENT, "specc_gpu_info needs a place for the answer");
-  memset(out, 0, sizeof *out);
-  int code = cuda_open(index, &gpu);
-  if (!code) code = read_memory(&gpu, out);
-  if (code) return cuda_close(&gpu), code;
-  snprintf(out->name, sizeof out->name, "%s", gpu.name);
-  memcpy(out->fingerprint, gpu.fingerprint, sizeof out->fingerprint);
-  out->sm = gpu.sm, out->integrated = gpu.integrated, out->cuda = gpu.driver->version;
-  cuda_close(&gpu);
-  return SPECC_OK;
 }

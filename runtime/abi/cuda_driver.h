@@ -13,6 +13,9 @@ extern "C" {
 
 #define CUDA_OLDEST 12000 /* CUDA version that the driver must support: 1000 * major + 10 * minor */
 
+/* Advice for errors of a missing or broken driver. */
+#define CUDA_NO_DRIVER "install NVIDIA's driver (on Jetson: flash JetPack), or build for a CPU target"
+
 typedef uint64_t cuda_address; /* of device memory */
 typedef struct CUctx_st *cuda_context;
 typedef struct CUstream_st *cuda_stream;
@@ -123,14 +126,8 @@ void cuda_leave(const cuda_gpu *gpu);
 /* A result as our code and sentence; 0 is success. action: "could not allocate the cache". */
 int cuda_check(const cuda_driver *driver, int result, const char *action, const char *advice);
 
-/* gpu_memory.c: bytes that may be taken now, a reserve left. On an integrated GPU the driver's free figure is
- * MemFree, which counts pages of files just read as used; MemAvailable is the true one. meminfo: text of
- * /proc/meminfo, NULL to read it. */
-int64_t gpu_room(int integrated, int64_t driver_free, int64_t driver_total, const char *meminfo);
-/* SPECC_E_MEMORY with both numbers unless `needed` bytes fit. */
-int gpu_fits(int integrated, int64_t driver_free, int64_t driver_total, const char *meminfo, int64_t needed,
-    const char *what);
-int gpu_need(const cuda_gpu *gpu, int64_t needed, const char *what);
+/* Value of a CU_DEVICE_ATTRIBUTE_ of the GPU. */
+int cuda_attribute(const cuda_gpu *gpu, int attribute, int *value);
 
 #ifdef __cplusplus
 }

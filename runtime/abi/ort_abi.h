@@ -5,9 +5,9 @@
  * one is given. */
 #ifndef SPECC_ORT_ABI_H
 #define SPECC_ORT_ABI_H
-#include <string.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define ORT_OLDEST 20 /* ONNX Runtime 1.20: the oldest table that is accepted */
 #define ORT_NEWEST 29 /* the newest one these places were checked against */

@@ -1,6 +1,7 @@
 /* faults.c - which fault is in force, and the code that replacements in faults.cmake call. */
 #include "controls/faults.h"
 #include "core/session/session.h"
+#include <string.h>
 
 _Atomic int specc_fault_active;
 
@@ -23,7 +24,7 @@ int specc_fault_set(const char *name) {
 /* q of the row at `depth` under other options than the request's. */
 static int shape_otherwise(specc_sampler *sampler, const specc_options *options, const float *logits,
     int32_t n_logits, const specc_draft_map *map, int32_t depth, double *q) {
-  specc_session *s = (specc_session *)sampler->session;
+  specc_session *s = sampler->session;
   row r = session_row(s, logits, n_logits, depth);
   r.map = map;
   return distribution(&s->work, options, &r, q);

@@ -46,7 +46,7 @@ fault(extra_token "one more token after full acceptance, from the last row again
 
 # ---------------------------------------------------------------------- what a draft reports as q
 fault(q_other_options "the draft's q is built without filters, its draw with them (R02)"
-  core/session/draw.c
+  core/session/sampler.c
   [[specc_draft_pick(sampler, NULL, depth, q, token);]]
   [[FAULT ? pick_with_unfiltered_q(sampler, logits, n_logits, NULL, depth, q, token)
                : specc_draft_pick(sampler, NULL, depth, q, token);]]
@@ -56,7 +56,7 @@ fault(q_other_options "the draft's q is built without filters, its draw with the
                : specc_draft_pick(c->sampler, map, depth, q, &token);]])
 
 fault(q_temperature "the draft's q is of another temperature than its draw"
-  core/session/draw.c
+  core/session/sampler.c
   [[specc_draft_pick(sampler, NULL, depth, q, token);]]
   [[FAULT ? pick_with_warmer_q(sampler, logits, n_logits, NULL, depth, q, token)
                : specc_draft_pick(sampler, NULL, depth, q, token);]]
@@ -66,10 +66,10 @@ fault(q_temperature "the draft's q is of another temperature than its draw"
                : specc_draft_pick(c->sampler, map, depth, q, &token);]])
 
 fault(q_of_argmax "the draft's most probable token goes out with a soft q (R02)"
-  core/session/draw.c
+  core/session/sampler.c
   [[  if (s->request.options.temperature == 0) {]]
   [[  if (s->request.options.temperature == 0 || FAULT) {]]
-  core/session/draw.c
+  core/session/sampler.c
   [[    while (at + 1 < n && q[at] == 0) at++;]]
   [[    while (at + 1 < n && q[at] == 0) at++;
     for (int32_t i = at + 1; i < n && FAULT; i++) at = q[i] > q[at] ? i : at;]])
@@ -88,8 +88,8 @@ fault(middle_accepted_only "a middle model sends what it accepted, not what it p
 
 fault(middle_same_random "a middle model judges with the numbers that the target judges with"
   core/draft/draft_hierarchy.c
-  [[noise inner = {s->noise.seed, s->noise.sample, 1};]]
-  [[noise inner = {s->noise.seed, s->noise.sample, FAULT ? 0 : 1};]])
+  [[noise inner = {c->seed, c->sample, 1};]]
+  [[noise inner = {c->seed, c->sample, FAULT ? 0 : 1};]])
 
 fault(tree_unchecked "a proposed tree is taken for a chain (R61)"
   core/session/round.c
@@ -117,7 +117,7 @@ fault(k_from_discarded "the next K looks at what was dropped"
   if (FAULT && s->proposal.n && s->drafted[s->proposal.n - 1] % 2) k = 1;]])
 
 fault(penalty_half "penalties see committed tokens only, not the round's own (R09)"
-  core/session/round.c
+  core/session/session.c
   [[s->tokens, s->n_tokens + depth, s->n_prompt,]]
   [[s->tokens, s->n_tokens + (FAULT ? 0 : depth), s->n_prompt,]])
 
@@ -188,7 +188,7 @@ fault(no_clamp "lookahead is not clamped by the context (R17)"
   [[if (!FAULT && s->length != s->n_tokens - 1)]])
 
 fault(stale_entries "rollback forgets to lower the length (R19, R41)"
-  core/session/session.c
+  core/session/generation.c
   [[  s->length = keep;]]
   [[  s->length = !FAULT ? keep : s->length < n - 1 ? s->length : n - 1;]]
   core/session/round.c
@@ -196,7 +196,7 @@ fault(stale_entries "rollback forgets to lower the length (R19, R41)"
   [[s->length != s->n_tokens - 1 && !FAULT)]])
 
 fault(vocabulary_width "the width of lm_head is taken for the number of ids (R21)"
-  core/session/model.c
+  core/model/model.c
   [[  specc_certificate c;
   first_certificate(]]
   [[  if (FAULT) m->n_ids = m->target.vocab;
@@ -261,7 +261,7 @@ fault(pairs_saturate "products of bytes are added up in pairs of 16 bits that sa
 
 # ---------------------------------------------------------------------- the certificate
 fault(numerics_unchecked "the judge of widths passes every row (R01)"
-  core/certificate/certify.c
+  core/certify/replay.c
   [[  if (against == SEGMENTS) return h != reference]]
   [[  if (FAULT) h = reference ? reference : h;
   if (against == SEGMENTS) return h != reference]])

@@ -6,7 +6,7 @@
  * all (Dao et al., "FlashAttention", 2022; the split over spans is "flash decoding"). Spans are the unit of
  * work for threads, so that no sum ever depends on their number. Slots beyond the rows of the call
  * are never read. */
-#include "core/internal.h"
+#include "core/numbers/clones.h"
 #include "ops/float_math.h"
 #include "ops/ops.h"
 #include <math.h>

@@ -1,5 +1,4 @@
 /* dot_arm.c - the dot of kernels.h with Arm's dot product instructions (Armv8.2 and up). */
-#include "core/internal.h"
 #include "ops/attend_arm.h"
 #include "ops/kernels.h"
 #if defined(__aarch64__)
@@ -17,7 +16,10 @@ DOTPROD inline void sum_block(const int8x16_t w[16], const activation *a, int32x
     h = vdotq_laneq_s32(h, w[2 * (g) + 1], x, lane);
   STEP(0, x0, 0)
   STEP(1, x0, 1)
-  STEP(2, x0, 2) STEP(3, x0, 3) STEP(4, x1, 0) STEP(5, x1, 1) STEP(6, x1, 2) STEP(7, x1, 3)
+  STEP(2, x0, 2)
+  STEP(3, x0, 3)
+  STEP(4, x1, 0)
+  STEP(5, x1, 1) STEP(6, x1, 2) STEP(7, x1, 3)
   #undef STEP
       *low = l;
   *high = h;

@@ -1,6 +1,5 @@
 /* dot_x86.c - the dot of kernels.h with AVX2, AVX-VNNI and AVX512-VNNI: the same integers, the same float
  * steps. */
-#include "core/internal.h"
 #include "ops/attend_x86.h"
 #include "ops/kernels.h"
 #include "ops/rows_x86.h"

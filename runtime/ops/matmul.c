@@ -1,7 +1,8 @@
 /* matmul.c - one product with what stands around it: norm before; bias, gate and residual after. */
-#include "core/internal.h"
 #include "ops/ops.h"
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
 void pool_run(const pool *p, void (*work)(void *argument, size_t i), size_t n, void *argument) {
   if (p && p->run && n > 1) {

@@ -4,6 +4,7 @@
 #ifndef SPECC_OPS_H
 #define SPECC_OPS_H
 #include "ops/kernels.h"
+#include <stdatomic.h>
 
 typedef struct pool {
   void (*run)(void *self, void (*work)(void *argument, size_t i), size_t n, void *argument);

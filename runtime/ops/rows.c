@@ -1,6 +1,6 @@
 /* rows.c - what happens to a row before and after its products: norm, quantization, gate, embedding; and the
  * scalar dot. */
-#include "core/internal.h"
+#include "core/numbers/clones.h"
 #include "ops/float_math.h"
 #include "ops/kernels.h"
 #include <math.h>

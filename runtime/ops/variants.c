@@ -1,8 +1,10 @@
 /* variants.c - which instructions this CPU has, and whether the dot that uses them gives the scalar one's
  * bits here. */
-#include "core/internal.h"
 #include "ops/kernels.h"
+#include "specc.h"
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #if defined(__aarch64__)
   #include <sys/auxv.h>
 #endif

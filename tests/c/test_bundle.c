@@ -1,7 +1,8 @@
 /* test_bundle.c - opening a bundle: what is refused and how it is said; certificates written, found, passed
  * over. SPECC_ENGINE_LIBRARY names libonnxruntime; without it only the refusals that come before the engine
  * are tested. */
-#include "core/internal.h"
+#include "core/io/sha256.h"
+#include "core/model/model.h"
 #include "expect.h"
 #include "tiny_bundle.h"
 #include <sys/stat.h>

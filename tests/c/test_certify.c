@@ -1,7 +1,7 @@
 /* test_certify.c - a program with nothing but libspecc and an engine library: opens a bundle that no gate has
  * seen, certifies it, saves the certificate, opens it again, and speculates with the text of plain decoding.
  * SPECC_ENGINE_LIBRARY names libonnxruntime. */
-#include "core/internal.h"
+#include "core/io/sha256.h"
 #include "expect.h"
 #include "tiny_bundle.h"
 #include <unistd.h>

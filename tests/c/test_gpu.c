@@ -1,6 +1,7 @@
 /* test_gpu.c - what is said without a GPU: drivers, memory (R50), engines that do not fit (R42). Runs over
  * stub_cuda.c; with the argument `none` over no driver at all. */
 #include "backends/nvidia/gpu_cache.h"
+#include "backends/nvidia/gpu_memory.h"
 #include "expect.h"
 #include <dlfcn.h>
 #include <unistd.h>

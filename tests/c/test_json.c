@@ -2,6 +2,7 @@
  * needed. */
 #include "core/io/files.h"
 #include "core/io/json.h"
+#include "core/io/sha256.h"
 #include "expect.h"
 #include "specc.h"
 

@@ -1,7 +1,7 @@
 /* tiny_bundle.h - writes a bundle around the tiny graph, with a manifest whose digest is right. */
 #ifndef SPECC_TINY_BUNDLE_H
 #define SPECC_TINY_BUNDLE_H
-#include "core/internal.h"
+#include "core/io/sha256.h"
 #include "tiny_graph.h"
 
 static char folder[] = "/tmp/specc-test-XXXXXX";

@@ -6,6 +6,8 @@
 #include "core/io/files.h"
 #include "core/io/json.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,7 +1,9 @@
 /* gpu_cache.c - keys and values in a GPU's memory, laid out once: 2 * layers tensors [kv_heads, capacity,
  * head_dim]. */
 #include "backends/nvidia/gpu_cache.h"
-#include "core/internal.h"
+#include "backends/nvidia/gpu_memory.h"
+#include <stdlib.h>
+#include <string.h>
 
 #define ALIGN 256 /* bytes: what cuMemAlloc aligns to, and TensorRT asks for */
 

@@ -1,9 +1,12 @@
 /* gpu_judge.c - puts a round's inputs on the device, runs one block a row, brings the answers back: a few
  * kilobytes each way. */
 #include "backends/nvidia/gpu_judge.h"
+#include "core/io/error.h"
 #include "core/numbers/judge.h"
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #define AGAIN "start the program again"
@@ -22,7 +25,7 @@ struct gpu_judge {
 
 static char *kernels_beside(char *path, size_t n) {
   Dl_info self;
-  const char *slash = dladdr((void *)(uintptr_t)&specc_version, &self) && self.dli_fname
+  const char *slash = dladdr((void *)(uintptr_t)&kernels_beside, &self) && self.dli_fname
                           ? strrchr(self.dli_fname, '/')
                           : NULL;
   snprintf(path, n, "%.*s/specc_judge.fatbin", slash ? (int)(slash - self.dli_fname) : 1,

@@ -1,8 +1,9 @@
 /* gpu_memory.c - how much memory an engine may take: the driver's figure on a card of its own, MemAvailable
  * where the GPU shares the board's memory. */
-#include "abi/cuda_driver.h"
-#include "core/internal.h"
+#include "backends/nvidia/gpu_memory.h"
+#include "core/io/error.h"
 #include <stdio.h>
+#include <string.h>
 
 #define MIB ((int64_t)1 << 20)
 #define LEAST_RESERVE (256 * MIB) /* left to the system, or a sixteenth where that is more */

@@ -1,6 +1,7 @@
 /* gpu_port.c - ids in and logits out: copied over the bus where the GPU has memory of its own, not at all
  * where it shares ours. */
 #include "backends/nvidia/gpu_port.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define CLOSE_OTHERS "lower the context or close other programs"

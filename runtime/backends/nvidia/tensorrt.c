@@ -1,12 +1,15 @@
 /* tensorrt.c - everything about a TensorRT engine that can be said before TensorRT sees it: is this a plan,
  * is it for this platform, this GPU and this version of the library. No header of NVIDIA's is needed here. */
 #include "backends/nvidia/tensorrt.h"
-#include "core/internal.h"
+#include "core/io/error.h"
 #include <ctype.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -12,6 +12,7 @@
 #include "backends/nvidia/tensorrt.h"
 #include "backends/nvidia/gpu_cache.h"
 #include "backends/nvidia/gpu_judge.h"
+#include "backends/nvidia/gpu_memory.h"
 #include "backends/nvidia/gpu_port.h"
 
 #include <NvInferRuntime.h>

@@ -1,7 +1,9 @@
 /* ort.c - the ONNX Runtime backend: a library loaded at run time, one session per engine, buffers bound once
  * per cache. */
 #include "backends/ort/ort_engine.h"
+#include "core/io/error.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
 #ifndef SPECC_ORT_H
 #define SPECC_ORT_H
 #include "abi/ort_abi.h"
-#include "core/internal.h"
+#include "specc.h"
 
 typedef struct library {
   struct library *next;

@@ -1,6 +1,8 @@
 /* ort_device.c - providers of ONNX Runtime for NVIDIA GPUs: its own for CUDA, and plugins that bring a
  * library. */
 #include "backends/ort/ort_device.h"
+#include "core/io/error.h"
+#include <stdlib.h>
 
 #define ANOTHER "check the provider's options in the manifest, or build the bundle again"
 

@@ -2,6 +2,7 @@
 #ifndef SPECC_ORT_ENGINE_H
 #define SPECC_ORT_ENGINE_H
 #include "backends/ort/ort_device.h"
+#include <stdbool.h>
 
 #define MAX_LAYERS 1024
 #define EXPORT_AGAIN "export the graph again"

@@ -1,8 +1,10 @@
 /* ort_library.c - loads ONNX Runtime at run time; one environment in a process, shared and counted. */
 #include "backends/ort/ort.h"
+#include "core/io/error.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static pthread_mutex_t libraries_lock = PTHREAD_MUTEX_INITIALIZER;
 static library *libraries; /* those in use, guarded by libraries_lock */

@@ -1,5 +1,6 @@
 /* ort_signature.c - the graph's inputs and outputs against specc's signature: names, types, shapes. */
 #include "backends/ort/ort_engine.h"
+#include "core/io/error.h"
 #include <stdio.h>
 
 typedef struct tensor_rule { /* what the graph must declare for one input or output */

@@ -1,5 +1,8 @@
 /* table.c - a Markov table as an engine: p and q are known exactly, the cache is a list of ids. */
-#include "core/internal.h"
+#include "core/io/error.h"
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct table {
   int32_t n, vocab, order, capacity, widest, gives_hidden, reads_hidden;

@@ -1,7 +1,12 @@
 /* bundle.c - opens a bundle: manifest, files, tokenizer table, engines, drafter, certificate. */
+#include "core/certificate/certificate.h"
+#include "core/io/error.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
+#include "core/io/sha256.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define MAX_EOS 256

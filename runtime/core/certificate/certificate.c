@@ -1,8 +1,10 @@
 /* certificate.c - certificate files: what was measured for one engine on one device, written once.
  * certificate_read.c reads them. */
 #include "core/certificate/certificate.h"
+#include "core/io/error.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
+#include "core/io/sha256.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -10,6 +12,8 @@
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* certificate.h - what certificate files are bound to, and what their writer and their reader share. */
 #ifndef SPECC_CERTIFICATE_H
 #define SPECC_CERTIFICATE_H
-#include "core/internal.h"
+#include "core/model/model.h"
 
 #define CERTIFICATE_FORMAT 2 /* 1 had no seal and is not believed: an edited file could claim it */
 #define SEAL_DIGITS 64
@@ -20,4 +20,8 @@ identity certificate_identity(const struct specc_model *model);
  * is bound to. It finds mistakes and edits; whoever can compute a hash can seal anew, so it is no signature.
  */
 void certificate_seal(const char *text, size_t n, size_t at, char hex[65]);
+/* Finds a certificate for this model and device in folder; leaves *certificate alone if there is none.
+ * Returns 1 where one was found. */
+int specc_certificate_find(
+    const struct specc_model *model, const char *folder, specc_certificate *certificate);
 #endif

@@ -1,11 +1,14 @@
 /* certificate_read.c - certificate files at open: which one is for this engine on this device, and why others
  * are not. */
 #include "core/certificate/certificate.h"
+#include "core/io/error.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* False wherever a value is not what it should be. */
 static bool get_double(const json *value, double *out) {

@@ -6,7 +6,9 @@
  * after the round. One rollback rule: commit lowers the length, and the next round feeds what the target has
  * computed since, one row for each committed token. */
 #include "core/draft/drafting.h"
-#include "core/session/session.h"
+#include "core/io/error.h"
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct head {
   specc_backend *engine;
@@ -82,7 +84,7 @@ static int catch_up(head_state *d, const specc_draft_context *c, specc_proposal 
   d->fed = 0;
   if (d->length == end) d->length--; /* the last pair again: its logits and feature are wanted */
   while (d->length < end) {
-    if (session_cancelled(c->sampler->session)) return SPECC_OK;
+    if (sampler_cancelled(c->sampler)) return SPECC_OK;
     int32_t real = end - d->length < widest ? end - d->length : widest;
     int code = feed(
         d, d->length, c->tokens + d->length + 1, c->hidden + (size_t)d->length * (size_t)d->h->hidden, real);
@@ -97,7 +99,7 @@ static int catch_up(head_state *d, const specc_draft_context *c, specc_proposal 
 /* Feeds drafted tokens, whoever proposed them, each with the feature of the row before. */
 static int follow(head_state *d, const specc_draft_context *c, int32_t depth, specc_proposal *out) {
   int code = SPECC_OK;
-  for (; !code && d->fed < depth && !session_cancelled(c->sampler->session); d->fed++, out->calls++)
+  for (; !code && d->fed < depth && !sampler_cancelled(c->sampler); d->fed++, out->calls++)
     code = feed(d, d->length + d->fed, c->tokens + c->n_tokens + d->fed, d->feature, 1);
   return code;
 }

@@ -13,7 +13,8 @@
  *
  * One rollback rule for the middle model's cache: a lower length. */
 #include "core/draft/drafting.h"
-#include "core/session/session.h"
+#include "core/io/error.h"
+#include <stdlib.h>
 
 typedef struct hierarchy {
   specc_backend *middle;
@@ -79,7 +80,7 @@ static int verify(hierarchy_state *d, const specc_draft_context *c, int32_t n, i
   const specc_backend *e = d->h->middle;
   int32_t widest = e->widths[e->n_widths - 1];
   for (int32_t older; (older = n - d->length - wanted) > 0 && draft_width(e, n - d->length) == widest;) {
-    if (session_cancelled(c->sampler->session)) return SPECC_OK;
+    if (sampler_cancelled(c->sampler)) return SPECC_OK;
     int code = feed(d, c->tokens + d->length, older < widest ? older : widest, 0);
     if (code) return code;
     out->calls++;
@@ -107,8 +108,8 @@ static int ask_small(hierarchy_state *d, const specc_draft_context *c, int32_t h
  * proposed; below: an error. */
 static int emit(hierarchy_state *d, const specc_draft_context *c, int32_t depth, const float *logits,
     specc_proposal *out) {
-  specc_session *s = (specc_session *)c->sampler->session;
-  noise inner = {s->noise.seed, s->noise.sample, 1};
+  workspace *work = sampler_workspace(c->sampler);
+  noise inner = {c->seed, c->sample, 1};
   double *q = c->q[depth], top = 0;
   int32_t token, at = c->n_tokens + depth, stands = 0;
   int code = specc_draft_shape(c->sampler, logits, d->h->middle->vocab, NULL, depth, q, &top);
@@ -116,9 +117,9 @@ static int emit(hierarchy_state *d, const specc_draft_context *c, int32_t depth,
   if (!specc_draft_pays(c->sampler, depth, SOURCE_HEAD + (top < 1 ? (int32_t)(8 * top) : 7), 0)) return -1;
   if (depth < d->inner.n) {
     drawn y = {d->inner.token[depth], d->inner.q[depth], d->inner.map[depth]};
-    stands = judge(&s->work, q, y, c->rule, inner, at, &token);
+    stands = judge(work, q, y, c->rule, inner, at, &token);
   } else {
-    token = draw(q, NULL, c->n_ids, c->rule, inner, at, PURPOSE_TARGET, s->work.block);
+    token = draw(q, NULL, c->n_ids, c->rule, inner, at, PURPOSE_TARGET, work->block);
   }
   if (token < 0) return -1 - specc_error(SPECC_E_NUMERICS, "a middle model's row gave no token to draw");
   draft_append(depth, token, q, NULL, out);
@@ -160,7 +161,7 @@ static int hierarchy_propose(void *state, const specc_draft_context *c, specc_pr
         SPECC_E_DRAFT, "the hierarchy was made for %d ids, the target has %d", d->h->n_ids, c->n_ids);
   if (c->n_tokens + c->k + e->widths[e->n_widths - 1] > e->capacity)
     return SPECC_OK; /* a shorter draft context */
-  for (bool more = true; !code && more && out->n < c->k && !session_cancelled(c->sampler->session);)
+  for (bool more = true; !code && more && out->n < c->k && !sampler_cancelled(c->sampler);)
     code = inner_round(d, c, out, &more);
   return code;
 }

@@ -1,5 +1,8 @@
 /* draft_map.c - a reduced draft vocabulary: which target id each column of a draft's logits stands for. */
+#include "core/io/error.h"
 #include "core/io/files.h"
+#include <stdlib.h>
+#include <string.h>
 
 #define MAX_MAP_BYTES ((size_t)64 << 20)
 #define HEADER 12 /* "SPCI", u32 version, u32 n; little endian */

@@ -3,7 +3,8 @@
  * was never fed; the next proposal feeds it together with the current one, as it feeds tokens that another
  * stage proposed. */
 #include "core/draft/drafting.h"
-#include "core/session/session.h"
+#include "core/io/error.h"
+#include <stdlib.h>
 
 typedef struct draft_state {
   const specc_backend *engine;
@@ -60,7 +61,7 @@ static int catch_up(
     draft_state *d, const specc_draft_context *c, int32_t n, specc_proposal *out, const float **logits) {
   int32_t widest = d->engine->widths[d->engine->n_widths - 1];
   while (n - d->length > widest) {
-    if (session_cancelled(c->sampler->session)) return SPECC_OK;
+    if (sampler_cancelled(c->sampler)) return SPECC_OK;
     int code = feed(d, c->tokens + d->length, widest, NULL);
     if (code) return code;
     out->calls++;
@@ -74,7 +75,7 @@ static int draft_next_node(void *state, const specc_draft_context *c, int32_t de
   const float *logits = NULL;
   int32_t widest = d->engine->widths[d->engine->n_widths - 1];
   if (out->length < 0) out->length = d->length;
-  if (c->n_tokens + c->k + widest > d->engine->capacity || session_cancelled(c->sampler->session))
+  if (c->n_tokens + c->k + widest > d->engine->capacity || sampler_cancelled(c->sampler))
     return SPECC_OK; /* a shorter draft context */
   if (!specc_draft_pays(c->sampler, depth, SOURCE_HEAD_UNSEEN + (depth < 7 ? depth : 7), 1)) return SPECC_OK;
   int code = catch_up(d, c, c->n_tokens + depth, out, &logits);

@@ -2,6 +2,8 @@
  * of those. One-hot q. Drafted tokens count as last tokens, so that a chain goes on through its match and
  * finds another when that ends. Saxena, "Prompt lookup decoding" (2023). */
 #include "core/draft/drafting.h"
+#include "core/io/error.h"
+#include <stdlib.h>
 
 typedef struct ngram {
   int32_t min_match, max_match;

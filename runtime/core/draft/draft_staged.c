@@ -3,6 +3,9 @@
  * next, so each node is judged by the very q that it was drawn from, and the law of the whole is the law of
  * its nodes. */
 #include "core/draft/drafting.h"
+#include "core/io/error.h"
+#include <stdlib.h>
+#include <string.h>
 
 #define MAX_STAGES 8
 

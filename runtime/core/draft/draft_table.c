@@ -9,8 +9,11 @@
  * 0xBF58476D1CE4E5B9, h ^= h >> 32   (mod 2^64) tag = h >> 32, 1 if that is 0;  slots h mod n_slots and on,
  * wrapping, at most 32 of them, up to the first empty one. */
 #include "core/draft/drafting.h"
+#include "core/io/error.h"
 #include "core/io/files.h"
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,7 @@
 /* drafting.c - what our drafters share: a chain asked for node by node, and draft engines. */
 #include "core/draft/drafting.h"
+#include "core/io/error.h"
+#include <stdlib.h>
 
 int draft_chain(draft_next next, void *state, const specc_draft_context *c, specc_proposal *out) {
   int code = SPECC_OK;

@@ -1,8 +1,8 @@
 /* drafting.h - what our drafters share: a chain asked for node by node, and draft engines. */
 #ifndef SPECC_DRAFTING_H
 #define SPECC_DRAFTING_H
-#include "core/internal.h"
 #include "core/session/control.h"
+#include "core/session/sampler.h"
 
 typedef int (*draft_next)(void *state, const specc_draft_context *c, int32_t depth, specc_proposal *out);
 

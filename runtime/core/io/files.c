@@ -1,8 +1,13 @@
 /* files.c - reading and checking the files of a bundle, and the id-to-bytes table. */
 #include "core/io/files.h"
+#include "core/io/error.h"
+#include "core/io/sha256.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

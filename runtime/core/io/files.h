@@ -1,7 +1,8 @@
 /* files.h - reading and checking the files of a bundle. */
 #ifndef SPECC_FILES_H
 #define SPECC_FILES_H
-#include "core/internal.h"
+#include <stddef.h>
+#include <stdint.h>
 
 #define PATH_BYTES 4096
 

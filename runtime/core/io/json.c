@@ -1,10 +1,12 @@
 /* json.c - the reader and the escaper of json.h. */
 #include "core/io/json.h"
-#include "core/internal.h"
+#include "core/io/error.h"
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ------------------------------------------------------------------ arena */
 typedef struct block {

@@ -1,5 +1,8 @@
 /* sha256.c - SHA-256 (FIPS 180-4), with the processor's own instructions where it has them. */
-#include "core/internal.h"
+#include "core/io/sha256.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
 #if defined(__x86_64__) && defined(__GNUC__)
   #include <cpuid.h>
   #include <immintrin.h>

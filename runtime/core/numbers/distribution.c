@@ -1,7 +1,10 @@
 /* distribution.c - one row of logits to p, all sampling options in the stated order. */
-#include "core/internal.h"
+#include "core/io/error.h"
+#include "core/numbers/clones.h"
 #include "core/numbers/row_math.h"
 #include "core/numbers/sampling.h"
+#include <stdbool.h>
+#include <stdlib.h>
 
 int workspace_create(workspace *w, int32_t n_ids) {
   size_t n = (size_t)n_ids;

@@ -1,6 +1,8 @@
 /* judge.c - inputs of the row kernels, and the kernels' own code run on the CPU by a loop over its threads.
  */
 #include "core/numbers/judge.h"
+#include "core/io/error.h"
+#include <stdlib.h>
 
 int judge_inputs_create(judge_inputs *in, int32_t n_ids, int32_t longest) {
   memset(in, 0, sizeof *in);

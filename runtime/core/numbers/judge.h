@@ -1,8 +1,8 @@
 /* judge.h - what a round's judgement needs, laid out flat for judge_rows.h. */
 #ifndef SPECC_JUDGE_H
 #define SPECC_JUDGE_H
-#include "core/internal.h"
 #include "core/numbers/judge_rows.h"
+#include "specc.h"
 
 #define JUDGE_ROWS (SPECC_MAX_K + 1)
 

@@ -1,6 +1,6 @@
 /* sampling.c - draws: uniforms, inverse of the running sum, exponential race, and the acceptance rules. */
 #include "core/numbers/sampling.h"
-#include "core/internal.h"
+#include "core/numbers/clones.h"
 #include "core/numbers/row_math.h"
 
 void specc_philox(uint64_t seed, const uint32_t counter[4], uint32_t out[4]) {

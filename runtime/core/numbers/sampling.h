@@ -52,7 +52,7 @@ int distribution(workspace *w, const specc_options *o, const row *r, double *p);
 /* The argmax of the row (a column where it has a map) after penalties, bias and mask; scratch [row_width]. */
 int greedy(workspace *w, const specc_options *o, const row *r, double *scratch, int32_t *token);
 
-/* Ranges of specc.h, SPECC_E_ARGUMENT outside them; request.c. check_bias uses the workspace's stamps. */
+/* Ranges of specc.h, SPECC_E_ARGUMENT outside them (options.c). check_bias uses the workspace's stamps. */
 int check_options(const specc_options *o);
 int check_bias(workspace *w, const specc_options *o);
 

@@ -5,6 +5,7 @@
  * What stood behind that was dropped unseen; its draws come again from the same numbers, so a decision that
  * looked at it would bias the law. */
 #include "core/session/control.h"
+#include <string.h>
 
 #define PRIOR 4.0    /* judged nodes that a first guess counts for */
 #define FADES 0.98   /* of all counts in a round: a source that stopped paying is tried again */

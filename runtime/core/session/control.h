@@ -2,7 +2,8 @@
  * discarded draft. */
 #ifndef SPECC_CONTROL_H
 #define SPECC_CONTROL_H
-#include "core/internal.h"
+#include "core/model/model.h"
+#include <stdbool.h>
 
 /* Where a node comes from. Nodes of one source are taken to be accepted alike; first guesses are in
  * control.c. */

@@ -1,14 +1,9 @@
 /* round.c - one round: what is proposed, the target call that verifies it, and the judgement row by row. */
+#include "core/io/clock.h"
+#include "core/io/error.h"
 #include "core/session/session.h"
 #include <math.h>
-
-/* The row that decides the token at index n_tokens + depth. */
-row session_row(const specc_session *s, const float *logits, int32_t n_logits, int32_t depth) {
-  const specc_model *m = s->model;
-  bool bans_end = s->n_tokens + depth - s->n_prompt < s->request.min_new_tokens && !s->request.ignore_eos;
-  return (row){logits, n_logits, m->n_ids, s->tokens, s->n_tokens + depth, s->n_prompt, m->eos,
-      bans_end ? m->n_eos : 0, NULL};
-}
+#include <string.h>
 
 /* Tokens that may be proposed: one slot is the round's own token, the rest must fit context and
  * max_new_tokens. */

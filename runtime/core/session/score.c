@@ -1,5 +1,6 @@
 /* score.c - logits of given ids through a session's own cache: for comparing bundles and judging records
  * again. */
+#include "core/io/error.h"
 #include "core/numbers/arithmetic.h"
 #include "core/session/session.h"
 
@@ -47,14 +48,12 @@ static int call_rows(
 int specc_session_rows(
     specc_session *s, const int32_t *ids, int32_t n, int32_t past, int32_t width, float *logits) {
   if (!s || !ids) return specc_error(SPECC_E_ARGUMENT, "specc_session_rows needs a session and ids");
-  if (atomic_flag_test_and_set(&s->busy))
-    return specc_error(
-        SPECC_E_BUSY, "the session is in use by another thread; give each thread a session of its own");
+  if (!session_enter(s)) return session_busy();
   s->phase = PHASE_IDLE;
   int code = check_rows(s, ids, n, past, width);
   uint64_t mode = enter_arithmetic();
   if (!code) code = call_rows(s, ids, n, past, width, logits);
   leave_arithmetic(mode);
-  atomic_flag_clear(&s->busy);
+  session_leave(s);
   return code;
 }

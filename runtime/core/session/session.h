@@ -2,25 +2,14 @@
  * after that. */
 #ifndef SPECC_SESSION_H
 #define SPECC_SESSION_H
-#include "core/internal.h"
+#include "core/model/model.h"
 #include "core/numbers/sampling.h"
 #include "core/session/control.h"
+#include "core/session/sampler.h"
+#include "core/session/text.h"
+#include <stdatomic.h>
 
 enum phase { PHASE_IDLE, PHASE_PREFILL, PHASE_DECODE, PHASE_DONE };
-
-/* What goes out as text: bytes of the output, how much of them was shown, and the stop strings. text.c */
-typedef struct text_state {
-  uint8_t *bytes; /* [capacity] of the output so far */
-  size_t n, shown, capacity;
-  char *shown_text; /* [3 * capacity + 4] what one event shows; invalid bytes become U+FFFD */
-  char stop[16][257];
-  int32_t stop_length[16], n_stop, longest;
-  int strip; /* the output's first space is dropped */
-} text_state;
-
-struct specc_sampler {
-  const struct specc_session *session;
-};
 
 struct specc_session {
   specc_model *model;
@@ -56,21 +45,26 @@ struct specc_session {
   specc_decision decisions[SPECC_MAX_K + 2]; /* of the last round, where traced */
 };
 
-void text_begin(text_state *t, const specc_request *r, int strip);
-/* Appends token bytes. Returns 1 when a stop string is complete; the text then ends before it. */
-int text_append(text_state *t, const uint8_t *bytes, size_t n);
-/* Whole UTF-8 that may be shown now; finished: everything left. Valid until the next call. */
-const char *text_show(text_state *t, int finished, int32_t *n);
+/* One thread at a time: true from session_enter is this thread's until session_leave; session_busy is the
+ * error of the others. */
+bool session_enter(specc_session *s);
+void session_leave(specc_session *s);
+int session_busy(void);
+bool session_cancelled(const specc_session *s);
+/* Keeps the hidden states of the call just made, whose row 0 stands at `length`, where a drafter reads them.
+ */
+void session_keep_hidden(specc_session *s, int32_t rows);
+/* The row that decides the token at index n_tokens + depth. */
+row session_row(const specc_session *s, const float *logits, int32_t n_logits, int32_t depth);
 
-int session_request(struct specc_session *s, const specc_request *r, const int32_t *ids,
-    int32_t n); /* request.c: checks and copies */
-row session_row(const struct specc_session *s, const float *logits, int32_t n_logits, int32_t depth);
-int session_propose(struct specc_session *s); /* round.c: fills proposal; never fails the session */
-int session_verify(struct specc_session *s);  /* one target call and its judgement: emitted[] */
-int session_commit(struct specc_session *s);  /* commit.c: token by token; returns enum specc_finish */
-void session_trace(
-    struct specc_session *s, int32_t slot, int stands); /* trace.c: keeps what was just judged */
-bool session_cancelled(const struct specc_session *s);
-void session_keep_hidden(
-    struct specc_session *s, int32_t rows); /* of the call just made, its row 0 at `length` */
+/* request.c: checks a request and its prompt, and copies the request. */
+int session_request(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n);
+/* round.c: fills proposal; a drafter that fails is left out and never fails the session. */
+int session_propose(specc_session *s);
+/* round.c: one target call and its judgement into emitted[]. */
+int session_verify(specc_session *s);
+/* commit.c: takes over emitted[] token by token; returns enum specc_finish. */
+int session_commit(specc_session *s);
+/* trace.c: keeps what was just judged. */
+void session_trace(specc_session *s, int32_t slot, int stands);
 #endif

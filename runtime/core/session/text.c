@@ -1,6 +1,6 @@
 /* text.c - bytes of the output to whole UTF-8, stop strings, and what may be shown when. */
-#include "core/internal.h"
-#include "core/session/session.h"
+#include "core/session/text.h"
+#include <string.h>
 
 void text_begin(text_state *t, const specc_request *r, int strip) {
   t->n = t->shown = 0;

@@ -1,4 +1,5 @@
 /* trace.c - what a round decided, kept for records that can be judged again. */
+#include "core/io/error.h"
 #include "core/session/session.h"
 
 /* A q over a reduced vocabulary, spread over all ids where it lies: column c moves to ids[c] >= c, the

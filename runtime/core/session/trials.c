@@ -1,4 +1,5 @@
 /* trials.c - many short generations of one prompt with consecutive seeds, for law tests. */
+#include "core/io/error.h"
 #include "core/session/session.h"
 
 /* One round into out [2 + 2 k_max + 1]. */

@@ -1,7 +1,16 @@
-/* draw.c - what a drafter may ask of the session: shape a row, draw from it, put a token. Once drawn, judged.
- */
-#include "core/draft/drafting.h"
+/* sampler.c - what a drafter may ask of the session: shape a row, draw from it, put a token. Once drawn,
+ * judged. */
+#include "core/session/sampler.h"
+#include "core/io/error.h"
 #include "core/session/session.h"
+
+bool sampler_cancelled(const specc_sampler *sampler) {
+  return session_cancelled(sampler->session);
+}
+
+workspace *sampler_workspace(const specc_sampler *sampler) {
+  return &sampler->session->work;
+}
 
 static int check_depth(const specc_sampler *sampler, int32_t depth, const char *what) {
   if (sampler && depth >= 0 && depth < SPECC_MAX_K) return SPECC_OK;
@@ -29,7 +38,7 @@ int specc_draft_shape(specc_sampler *sampler, const float *logits, int32_t n_log
     const specc_draft_map *map, int32_t depth, double *q, double *top) {
   int code = check_depth(sampler, depth, "specc_draft_shape");
   if (code) return code;
-  specc_session *s = (specc_session *)sampler->session;
+  specc_session *s = sampler->session;
   if (!logits || !q || n_logits < 1 || (map && (map->n_ids != s->model->n_ids || n_logits < map->n)))
     return specc_error(SPECC_E_ARGUMENT,
         "specc_draft_shape needs logits, q, and a map of the target's ids with a logit for each column");
@@ -47,7 +56,7 @@ int specc_draft_pick(
   if (code) return code;
   if (!q || !token)
     return specc_error(SPECC_E_ARGUMENT, "specc_draft_pick needs q and a place for the token");
-  specc_session *s = (specc_session *)sampler->session;
+  specc_session *s = sampler->session;
   int32_t n = map ? map->n : s->model->n_ids;
   const int32_t *ids = map ? map->ids : NULL;
   if (s->request.options.temperature == 0) {
@@ -65,7 +74,7 @@ int specc_draft_pick(
 int specc_draft_put(specc_sampler *sampler, int32_t depth, int32_t token) {
   int code = check_depth(sampler, depth, "specc_draft_put");
   if (code) return code;
-  specc_session *s = (specc_session *)sampler->session;
+  specc_session *s = sampler->session;
   if (token < 0 || token >= s->model->n_ids)
     return specc_error(
         SPECC_E_DRAFT, "a drafter proposed id %d; ids are 0 to %d", token, s->model->n_ids - 1);
@@ -75,7 +84,7 @@ int specc_draft_put(specc_sampler *sampler, int32_t depth, int32_t token) {
 
 int specc_draft_pays(specc_sampler *sampler, int32_t depth, int32_t source, int32_t calls) {
   if (!sampler || depth < 0 || depth >= SPECC_MAX_K || source < 0 || source >= SOURCES) return 0;
-  specc_session *s = (specc_session *)sampler->session;
+  specc_session *s = sampler->session;
   return control_pays(&s->control, depth, source, calls);
 }
 

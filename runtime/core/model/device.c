@@ -1,7 +1,11 @@
 /* device.c - what certificates are bound to: the processor's model and its features. Never fails. */
-#include "core/internal.h"
+#include "core/io/sha256.h"
+#include "specc.h"
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/utsname.h>
 
 #define CPUINFO_BYTES (1 << 20) /* of /proc/cpuinfo: many more cores than that need not be read */

@@ -1,6 +1,10 @@
 /* model.c - engines, ids and the verdict, put together; read-only once sessions run. */
-#include "core/internal.h"
+#include "core/model/model.h"
+#include "core/io/error.h"
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static int refuse(const specc_model_parts *p) {
 #define REFUSE(condition, ...)                                                                               \

@@ -1,4 +1,4 @@
-/* certify_apart.c - how far apart the widths are where their bits differ, as a user would notice: total
+/* variation.c - how far apart the widths are where their bits differ, as a user would notice: total
  * variation between the rows of one position after the sampling options, and greedy choices that change.
  *
  * Stretches of text, spread from the start of the context to its end, are decoded at the reference width and
@@ -6,9 +6,12 @@
  * the empirical Bernstein bound of Maurer and Pontil (2009, theorem 4) at 99.9 %, with positions taken as
  * independent draws of the text. Any two widths are then within the sum of the two largest bounds, by the
  * triangle inequality. */
-#include "core/certificate/certify.h"
-#include "core/numbers/sampling.h"
+#include "core/certify/variation.h"
+#include "core/io/error.h"
 #include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define STRETCHES 12
 #define ROWS 1152 /* default positions in all */
@@ -38,7 +41,7 @@ static int32_t choice(const float *row, int32_t n, double *margin) {
 
 /* One position: total variation in [0, 1], and whether the greedy choice changed. A row that gives no
  * distribution counts as 1. */
-static void hold_against(measure *m, apart *a, int32_t w, const float *row, const float *reference) {
+static void hold_against(measurement *m, apart *a, int32_t w, const float *row, const float *reference) {
   const specc_options *o = m->o->options ? m->o->options : &plain_options;
   int32_t n = m->model->n_ids, logits = m->model->target.vocab, shared = n < logits ? n : logits;
   double tv = 0, margin = 0, other;
@@ -56,13 +59,13 @@ static void hold_against(measure *m, apart *a, int32_t w, const float *row, cons
 }
 
 /* Decodes the stretch at width w; keeps its rows or holds them against those that were kept. */
-static int decode(measure *m, apart *a, int32_t w, int32_t first, int keep) {
+static int decode(measurement *m, apart *a, int32_t w, int32_t first, int keep) {
   int32_t width = m->c->widths[w];
   size_t vocab = (size_t)m->model->target.vocab;
   for (int32_t past = m->start, real; past < m->end; past += real) {
     real = past == m->start && first ? first : width;
     if (real > m->end - past) real = m->end - past;
-    int code = certify_call(m, width, width, past, real, 0);
+    int code = measurement_call(m, width, width, past, real, 0);
     if (code) return code;
     for (int32_t i = 0; i < real; i++) {
       float *kept = a->rows + (size_t)(past + i - m->start) * vocab;
@@ -78,7 +81,7 @@ static int decode(measure *m, apart *a, int32_t w, int32_t first, int keep) {
 
 /* Whether a width's rows may differ from the reference's: of those that a session may use, one of each class.
  */
-static bool stands_apart(const measure *m, int32_t w) {
+static bool stands_apart(const measurement *m, int32_t w) {
   if (m->broken[w]) return true;
   if (m->signature[w] == m->signature[m->reference]) return false;
   for (int32_t v = 0; v < w; v++)
@@ -86,12 +89,12 @@ static bool stands_apart(const measure *m, int32_t w) {
   return true;
 }
 
-static int decode_stretch(measure *m, apart *a, int32_t s) {
+static int decode_stretch(measurement *m, apart *a, int32_t s) {
   int32_t context = m->model->context;
   m->start = STRETCHES > 1 ? (int32_t)((int64_t)(context - a->length) * s / (STRETCHES - 1)) : 0;
   m->end = m->start + a->length;
   m->shift = s * STEP;
-  int code = certify_prefill(m, 0);
+  int code = measurement_prefill(m, 0);
   if (!code) code = decode(m, a, m->reference, 0, 1);
   for (int32_t w = 0; w <= m->reference && !code; w++)
     if (stands_apart(m, w)) code = decode(m, a, w, m->broken[w] && m->c->widths[w] > 1 ? 1 : 0, 0);
@@ -108,7 +111,7 @@ static double bound(const apart *a, int32_t w) {
   return b < 1 ? b : 1;
 }
 
-static void conclude(measure *m, const apart *a) {
+static void conclude(measurement *m, const apart *a) {
   specc_certificate *c = m->c;
   double worst = 0, second = 0;
   for (int32_t w = 0; w <= m->reference; w++) {
@@ -124,7 +127,7 @@ static void conclude(measure *m, const apart *a) {
   c->tv_mean = worst + second < 1 ? worst + second : 1;
 }
 
-int certify_apart(measure *m) {
+int measure_variation(measurement *m) {
   bool any = false;
   for (int32_t w = 0; w <= m->reference; w++) any = any || stands_apart(m, w);
   if (!any) return SPECC_OK;

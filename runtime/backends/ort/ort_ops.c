@@ -17,6 +17,7 @@
 #include "ops/ops.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define MEMBER(place, name, returns, parameters) returns(*name) parameters;
 typedef struct op_api {
@@ -338,8 +339,8 @@ CREATE(matmul)
 CREATE(embedding)
 CREATE(attention)
 
-    /* ------------------------------------------------------------------ declarations */
-    static ort_enum matmul_input(const OrtCustomOp *o, size_t i) {
+/* ------------------------------------------------------------------ declarations */
+static ort_enum matmul_input(const OrtCustomOp *o, size_t i) {
   (void)o;
   return i == 1 ? ORT_UINT8 : ORT_FLOAT;
 }

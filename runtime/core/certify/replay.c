@@ -1,0 +1,202 @@
+/* replay.c - replays known text through the target in every way a session may, and compares rows.
+ *
+ * A window is a stretch of positions. Its reference is each position's row at the reference width, the
+ * smallest that holds K+1 rows. A pass replays the window at one width: `real` rows of a call are the text,
+ * later rows are random ids, and everything at and behind the window's first slot is poisoned before the
+ * pass. Offset passes put every position at every slot of a width (a few slots for the prefill chunk and for
+ * widths that no round of K + 1 rows uses); rollback passes keep 1, 2, ... rows of each call, random passes a
+ * random number; mixed passes change the width from call to call; a pass on a fresh cache repeats the
+ * reference, another one on a cache that was filled in other pieces. Rows are compared by all their bits. A
+ * call that disagrees is made again twice as it was: an engine that does not repeat itself is told apart from
+ * one whose rows lean on a slot. */
+#include "core/certify/replay.h"
+#include "core/numbers/clones.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PIECES 600 /* farthest start of a window to which a cache is filled in small pieces */
+
+enum against {
+  OWN,
+  MIXED,
+  SEGMENTS
+}; /* what a row is held against: its width's, the reference, both caches */
+
+/* Eight lanes of multiply and xor over all bits of a row; 0 is kept for "unknown". */
+SPECC_CLONES static uint64_t hash_row(const float *row, int32_t n) {
+  uint64_t lane[8], h = 0x9e3779b97f4a7c15ull;
+  for (int i = 0; i < 8; i++) lane[i] = h * (uint64_t)(i + 1);
+  for (int32_t i = 0; i < n; i++) {
+    uint32_t b;
+    memcpy(&b, row + i, sizeof b);
+    lane[i & 7] = (lane[i & 7] ^ b) * 0xff51afd7ed558ccdull;
+    lane[i & 7] ^= lane[i & 7] >> 29;
+  }
+  for (int i = 0; i < 8; i++) h = (h ^ lane[i]) * 0xc4ceb9fe1a85ec53ull, h ^= h >> 32;
+  return h ? h : 1;
+}
+
+static int poison(measurement *m, int32_t past) {
+  static const float values[] = {NAN, INFINITY, 1e38f, -1e38f, 0.0f};
+  if (!m->model->target.poison) return SPECC_OK;
+  return m->model->target.poison(m->cache, past, values[measurement_random(m, 5)]);
+}
+
+/* ------------------------------------------------------------------ what a row says */
+__attribute__((format(printf, 3, 4))) static void tell(
+    measurement *m, enum evidence kind, const char *format, ...) {
+  if (kind <= m->evidence) return;
+  m->evidence = kind;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(m->c->evidence, sizeof m->c->evidence, format, arguments);
+  va_end(arguments);
+}
+
+static double largest_difference(const float *a, const float *b, int32_t n) {
+  double most = 0;
+  for (int32_t i = 0; i < n; i++) {
+    double d = fabs((double)a[i] - (double)b[i]);
+    most = d > most || d != d ? d : most;
+  }
+  return most;
+}
+
+static void record_difference(measurement *m, int32_t w, int32_t at, const float *row) {
+  int32_t n = m->model->target.vocab;
+  double most = largest_difference(row, m->rows + (size_t)at * (size_t)n, n);
+  if (!(most <= m->c->max_abs_diff[w])) m->c->max_abs_diff[w] = most;
+  m->c->rows_different[w]++;
+  tell(m, OTHER_WIDTH, "position %d at width %d differs from width %d by up to %.3g", m->start + at,
+      m->c->widths[w], m->c->widths[m->reference], most);
+}
+
+/* Judges row `slot` of the last call, which stands at `position`; 1: it disagrees with what was seen before.
+ */
+static int compare(
+    measurement *m, int32_t w, int32_t slot, int32_t position, const float *row, enum against against) {
+  int32_t at = position - m->start, vocab = m->model->target.vocab;
+  uint64_t h = hash_row(row, vocab), *own = &m->own[w * m->window + at],
+           reference = m->own[m->reference * m->window + at];
+  m->first[slot] = h;
+  m->c->rows_compared++;
+  if (!is_finite_row(row, vocab)) {
+    m->broken[w]++, m->c->rows_different[w]++;
+    tell(m, NOT_FINITE, "width %d gives a value that is not finite at position %d, slot %d (call %lld)",
+        m->c->widths[w], position, slot, (long long)m->c->calls);
+    return 1;
+  }
+  if (w == m->reference && !reference)
+    memcpy(m->rows + (size_t)at * (size_t)vocab, row, (size_t)vocab * sizeof *row);
+  if (against == SEGMENTS) return h != reference ? m->segment_broken++, 1 : 0;
+  int odd = 0, first = !m->c->rows_different[w];
+  if (!*own)
+    *own = h;
+  else if (*own != h) {
+    m->broken[w]++, odd = 1;
+    tell(m, OTHER_SLOT,
+        "position %d at slot %d of width %d is not what it was at another slot or beside other rows (call "
+        "%lld)",
+        position, slot, m->c->widths[w], (long long)m->c->calls);
+  }
+  if (against == MIXED && h != reference) m->mixed_broken++, odd = 1;
+  if (reference && h != reference) record_difference(m, w, at, row), odd |= first;
+  return odd;
+}
+
+/* The call just made, made again twice as it was: rows that change now depend on luck. */
+static int repeat(measurement *m, int32_t width, int32_t real, int fresh) {
+  const specc_io *io = fresh ? &m->fresh_io : &m->io;
+  int32_t vocab = m->model->target.vocab, changed = -1;
+  for (int i = 0; i < 2 && changed < 0; i++) {
+    int code = m->model->target.run(fresh ? m->fresh : m->cache, width, width);
+    if (code) return code;
+    for (int32_t j = 0; j < real; j++)
+      if (hash_row(io->logits + (size_t)j * (size_t)vocab, vocab) != m->first[j]) changed = j;
+  }
+  if (changed < 0) return SPECC_OK;
+  m->c->unrepeatable++;
+  tell(m, NOT_REPEATED,
+      "the same call of %d rows at past %d gave other bits in row %d when it was repeated (call %lld)", width,
+      *io->past_len, changed, (long long)m->c->calls);
+  return SPECC_OK;
+}
+
+/* ------------------------------------------------------------------ passes */
+/* Rows of the next call that are kept: all, so many (keep > 0), or a random number (keep < 0). */
+static int32_t kept(measurement *m, int32_t width, int32_t keep) {
+  if (keep < 0) return 1 + (int32_t)measurement_random(m, (uint32_t)width);
+  return keep && keep < width ? keep : width;
+}
+
+/* A random width of those that agree with the reference so far. */
+static int32_t any_width(measurement *m) {
+  int32_t w;
+  do w = (int32_t)measurement_random(m, (uint32_t)m->c->n_widths);
+  while (m->broken[w] || m->c->rows_different[w]);
+  return w;
+}
+
+/* Replays the window at width w (w < 0: any that agrees), `first` rows in the first call (0: as later), then
+ * `keep`. */
+static int replay(
+    measurement *m, int32_t w, int32_t first, int32_t keep, int clean, int fresh, enum against against) {
+  const specc_io *io = fresh ? &m->fresh_io : &m->io;
+  for (int32_t past = m->start, real; past < m->end; past += real) {
+    if (against == MIXED && m->broken[m->reference]) return SPECC_OK;
+    int32_t v = against == MIXED ? any_width(m) : w, width = m->c->widths[v], odd = 0;
+    int32_t most = past == m->start && first ? first : kept(m, width, keep);
+    real = most < m->end - past ? most : m->end - past;
+    int code = clean || past > m->start
+                   ? SPECC_OK
+                   : poison(m, past); /* once: what a pass does not overwrite stays poisoned */
+    if (code) return code;
+    if ((code = measurement_call(m, width, width, past, real, fresh))) return code;
+    for (int32_t i = 0; i < real; i++)
+      odd |= compare(m, v, i, past + i, io->logits + (size_t)i * (size_t)m->model->target.vocab, against);
+    if (odd && (code = repeat(m, width, real, fresh))) return code;
+  }
+  return SPECC_OK;
+}
+
+/* Every width at every slot, after random rollbacks, and (thorough) after rollbacks of every length. */
+static int replay_widths(measurement *m, int thorough) {
+  int code = SPECC_OK;
+  for (int32_t w = 0; w < m->c->n_widths && !code; w++) {
+    int32_t width = m->c->widths[w], stride = width > m->window / 2         ? m->window / 3 + 1
+                                              : width > m->model->k_max + 1 ? width / 4 + 1
+                                                                            : 1;
+    for (int32_t first = 0; first < width && first < m->window && !code; first += stride)
+      code = replay(m, w, first, 0, 0, 0, OWN);
+    for (int i = 0; i < 2 && !code && width <= m->window; i++) code = replay(m, w, 0, -1, 0, 0, OWN);
+    for (int32_t keep = 1; keep < width && !code && thorough && w <= m->reference; keep++)
+      code = replay(m, w, 0, keep, 0, 0, OWN);
+  }
+  return code;
+}
+
+/* The fresh cache filled again in pieces of random size at the reference width: the same rows behind it,
+ * where the chunk is of the reference's class. */
+static int other_pieces(measurement *m) {
+  int32_t chunk = m->c->n_widths - 1, width = m->c->widths[m->reference], code = SPECC_OK;
+  if (m->start > PIECES || !m->start || m->broken[chunk] || m->c->rows_different[chunk]) return SPECC_OK;
+  for (int32_t past = 0, real; past < m->start && !code; past += real) {
+    real = kept(m, width, -1);
+    if (real > m->start - past) real = m->start - past;
+    code = measurement_call(m, width, width, past, real, 1);
+  }
+  return code ? code : replay(m, m->reference, 0, 0, 1, 1, SEGMENTS);
+}
+
+/* The reference first, twice, the second time on a fresh cache; then every width; then widths at random. */
+int replay_window(measurement *m, int thorough) {
+  int code = measurement_prefill(m, 0);
+  if (!code) code = measurement_prefill(m, 1);
+  if (!code) code = replay(m, m->reference, 0, 0, 1, 0, OWN);
+  if (!code) code = replay(m, m->reference, 0, 0, 1, 1, OWN);
+  if (!code) code = replay_widths(m, thorough);
+  for (int i = 0; i < 2 && !code && !m->broken[m->reference]; i++) code = replay(m, -1, 0, -1, 0, 0, MIXED);
+  return code || m->broken[m->reference] ? code : other_pieces(m);
+}

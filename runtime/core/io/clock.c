@@ -1,0 +1,9 @@
+/* clock.c - the system's monotonic clock. */
+#include "core/io/clock.h"
+#include <time.h>
+
+double specc_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
