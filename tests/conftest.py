@@ -1,4 +1,6 @@
-"""Shared by the tests of the front: recipes from text, a model that takes no time to export, a bundle of it."""
+"""Shared by the tests of the front: recipes from text, a model that takes no time to
+export, a bundle of it.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
     """A checkpoint folder `tiny` and an exporter that writes a few bytes; `.exports` counts the exports."""
     from specc.contracts.model_spec import ModelSpec
     from specc.pipeline import checkpoint as remembered
-    from specc.pipeline.cache import code_hash
+    from specc.pipeline.source_code import code_hash
 
     folder = tmp_path / "tiny"
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,6 @@
-"""The command line: one sentence and the right exit code for every mistake, JSON that other programs rely on."""
+"""The command line: one sentence and the right exit code for every mistake, JSON that
+other programs rely on.
+"""
 
 from __future__ import annotations
 
@@ -271,7 +273,9 @@ def test_limits_of_the_machine(specc: Run, bundle: Path, monkeypatch: pytest.Mon
 
 
 def test_what_the_file_system_refuses(specc: Run, tmp_path: Path) -> None:
-    """A name that is too long for it: one sentence; from Python 3.14 on such a name is one of no file (exit 2)."""
+    """A name that is too long for it: one sentence; from Python 3.14 on such a name is one of no file (exit
+    2).
+    """
     for verb in (("inspect", "a" * 300), ("build", "a" * 300)):
         code, out, err = specc(*verb)
         assert code in (2, 3) and out == "" and "a" * 300 in err and err.count("\n") == 1

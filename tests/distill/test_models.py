@@ -24,7 +24,8 @@ from specc.distill.models import exit_model, small_model
 from specc.distill.train import Settings, train
 from specc.errors import InputError
 from specc.exporter.checkpoint.checkpoint import open_checkpoint
-from specc.pipeline.build import build, compare_tokenizers, plan_recipe
+from specc.pipeline.build import build
+from specc.pipeline.plan import compare_tokenizers, plan_recipe
 from specc.runtime import Model
 
 

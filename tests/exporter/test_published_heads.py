@@ -24,7 +24,8 @@ from specc.exporter.draft_heads.build import build_draft_head
 from specc.exporter.draft_heads.export import export_draft_head
 from specc.exporter.draft_heads.file import load_draft_head
 from specc.exporter.draft_heads.published import convert_published
-from specc.pipeline.build import build, plan_recipe
+from specc.pipeline.build import build
+from specc.pipeline.plan import plan_recipe
 from specc.runtime import Model
 
 HIDDEN, HEADS = 64, 5

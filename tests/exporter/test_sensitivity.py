@@ -18,7 +18,7 @@ from specc.exporter.check.sensitivity import (
     parse_layer,
 )
 from specc.gate.quality import describe_worst_groups
-from specc.pipeline.build import build, summary
+from specc.pipeline.build import build
 
 Write = Callable[..., Path]
 
@@ -58,9 +58,9 @@ def test_on_request_it_goes_into_the_bundle(
     built = build(write_recipe(), out=tmp_path / "b", sensitivity=True)
     groups = built.bundle.manifest["quality"]["target"]["sensitivity"]
     assert [group["group"] for group in groups] == [f"layer {i}" for i in range(5)]
-    assert "sensitivity" in [row["stage"] for row in summary(built)["stages"]]
+    assert "sensitivity" in [row["stage"] for row in built.as_dict()["stages"]]
     again = build(write_recipe(), out=tmp_path / "b", sensitivity=True)
-    assert not again.written and all(row.cached for row in again.rows)
+    assert not again.written and all(time.cached for time in again.times)
     assert "sensitivity" not in build(write_recipe(), out=tmp_path / "c").bundle.manifest["quality"]["target"]
 
 

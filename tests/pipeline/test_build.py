@@ -21,8 +21,8 @@ from specc.calib.tokens import calibration_ids, calibration_text
 from specc.contracts.bundle.manifest import read_bundle, verify_bundle
 from specc.contracts.bundle.tables import decode_calibration
 from specc.errors import EnvironmentFault, InputError, JudgeError, RecipeError
-from specc.pipeline import cache
-from specc.pipeline.build import build, summary
+from specc.pipeline.build import build
+from specc.pipeline.source_code import code_hash, source_files
 
 Write = Callable[..., Path]
 
@@ -50,7 +50,7 @@ def test_a_bundle_is_built(tmp_path: Path, write_recipe: Write, fake_model: Simp
     assert bundle.manifest["quality"]["target"]["stage_errors"] == {"trace": 1e-6}
     assert bundle.manifest["provenance"]["recipe"]["text"] == (tmp_path / "recipe.yaml").read_text()
     assert built.reasons == ("uncertified-device",) and hidden(tmp_path) == []
-    assert [row.stage for row in built.rows] == ["plan", "tokenizer", "export target", "lint", "pack"]
+    assert [time.stage for time in built.times] == ["plan", "tokenizer", "export target", "lint", "pack"]
 
 
 def test_nothing_changed_nothing_done(
@@ -58,7 +58,7 @@ def test_nothing_changed_nothing_done(
 ) -> None:
     first = build(write_recipe(), out=tmp_path / "b")
     second = build(write_recipe(), out=tmp_path / "b")
-    assert fake_model.exports == 1 and all(row.cached for row in second.rows)
+    assert fake_model.exports == 1 and all(time.cached for time in second.times)
     assert not second.written and second.bundle.digest == first.bundle.digest
     other = build(write_recipe(), out=tmp_path / "c")
     assert other.written and other.bundle.digest == first.bundle.digest and fake_model.exports == 1
@@ -90,20 +90,22 @@ def test_a_changed_tool_or_source_is_seen(
     tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(write_recipe(), out=tmp_path / "b")
-    monkeypatch.setattr("specc.pipeline.build.tool_versions", lambda: {"torch": "99"})
+    monkeypatch.setattr("specc.pipeline.export.tool_versions", lambda: {"torch": "99"})
     build(write_recipe(), out=tmp_path / "b")
-    monkeypatch.setattr("specc.pipeline.build.code_hash", lambda *names: "changed")
+    monkeypatch.setattr("specc.pipeline.export.code_hash", lambda *names: "changed")
     build(write_recipe(), out=tmp_path / "b")
     assert fake_model.exports == 3
 
 
 def test_code_hash_covers_the_package() -> None:
-    assert len({cache.code_hash(name) for name in ("specc.exporter", "specc.calib", "specc.gate.lint")}) == 3
-    assert len(cache.source_files("specc.exporter")) > 5 and cache.source_files("specc.nothing") == []
+    assert len({code_hash(name) for name in ("specc.exporter", "specc.calib", "specc.gate.lint")}) == 3
+    assert len(source_files("specc.exporter")) > 5 and source_files("specc.nothing") == {}
 
 
 def test_code_hash_covers_subfolders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is split into folders is hashed as before: an edit in any of them is seen, elsewhere it is not."""
+    """A package that is split into folders is hashed as before: an edit in any of them is seen, elsewhere it
+    is not.
+    """
     deep = tmp_path / "hashed_package" / "deep"
     deep.mkdir(parents=True)
     for folder in (deep.parent, deep):
@@ -112,8 +114,8 @@ def test_code_hash_covers_subfolders(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def hashes() -> list[str]:
-        cache.code_hash.cache_clear()
-        return [cache.code_hash(name) for name in ("hashed_package", "hashed_package.deep", "specc.calib")]
+        code_hash.cache_clear()
+        return [code_hash(name) for name in ("hashed_package", "hashed_package.deep", "specc.calib")]
 
     before = hashes()
     (deep / "module.py").write_text("a = 2\n")
@@ -141,7 +143,7 @@ def test_a_damaged_listing_is_a_miss(
     for listing in own_cache.glob("*/*/stage.json"):
         listing.write_text(text)
     assert not any(
-        row.cached for row in build(write_recipe(), out=tmp_path / "b").rows if row.stage != "pack"
+        time.cached for time in build(write_recipe(), out=tmp_path / "b").times if time.stage != "pack"
     )
     assert fake_model.exports == 2 and hidden(tmp_path) == []
 
@@ -174,7 +176,7 @@ def test_lint_findings_do_not_stop_the_build(
     monkeypatch.setattr("specc.gate.lint.lint_file", lambda path, engine="auto": [finding])
     built = build(write_recipe(scheme="dynamic-int8"), out=tmp_path / "b")
     assert built.reasons == ("lint",) and not built.bundle.manifest["lint"]["passed"]
-    assert summary(built)["speculation"] == {"enabled": False, "reasons": ["lint"]}
+    assert built.as_dict()["speculation"] == {"enabled": False, "reasons": ["lint"]}
 
 
 @pytest.mark.parametrize(

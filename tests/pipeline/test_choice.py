@@ -20,7 +20,10 @@ from specc.calib.ngram_table import read_table
 from specc.contracts.recipe import load_recipe
 from specc.errors import SpeccError
 from specc.pipeline import choice
-from specc.pipeline.build import build, plan_recipe
+from specc.pipeline.build import build
+from specc.pipeline.clock import Clock
+from specc.pipeline.plan import plan_recipe
+from specc.pipeline.planned import Planned
 
 
 def sample_of(ids: list[int], n_prompt: int, kind: str = "chat") -> Sample:
@@ -32,7 +35,9 @@ def says(*rows: list[int], calls: bool = False, once: bool = False) -> Stage:
 
 
 def test_rounds_over_a_known_answer() -> None:
-    """Right to the end: every position stands. Wrong at the second: one token of two, K rows paid. Silent: plain."""
+    """Right to the end: every position stands. Wrong at the second: one token of two, K rows paid. Silent:
+    plain.
+    """
     text = sample_of([9, 9, 1, 2, 3, 4, 5, 6], 2)
     right = play(text, [says(text.ids.tolist())], 2)
     assert right == Played(5, (0, 1, 1), 0, (2, 1), (2, 1))
@@ -96,8 +101,17 @@ def recipe(place: Path, draft: Any, k: Any = "auto") -> Path:
 STAGES = [{"kind": "ngram"}, {"kind": "table", "file": "table.bin"}, {"kind": "early-exit", "layers": 1}]
 
 
+def facts_of(planned: Planned) -> dict[str, Any]:
+    """What is chosen for a plan."""
+    facts = choice.choose_draft(planned, Clock(None)).plan.choice
+    assert facts is not None
+    return facts
+
+
 def test_build_measures_and_chooses(place: Path, specc: Callable[..., tuple[int, str, str]]) -> None:
-    """From a recipe with both auto to a bundle that says what was chosen; plan and a second build find it again."""
+    """From a recipe with both auto to a bundle that says what was chosen; plan and a second build find it
+    again.
+    """
     path = recipe(place, {"kind": "auto", "stages": STAGES})
     assert plan_recipe(load_recipe(path), None).plan.choice is None
     made = build(path, out=place / "auto")
@@ -114,7 +128,7 @@ def test_build_measures_and_chooses(place: Path, specc: Callable[..., tuple[int,
     planned = plan_recipe(load_recipe(path), None).plan
     assert planned.choice == facts and planned.digest == made.plan.digest
     again = build(path, out=place / "auto")
-    assert not again.written and all(row.cached for row in again.rows if row.stage != "plan")
+    assert not again.written and all(time.cached for time in again.times if time.stage != "plan")
     code, text, _ = specc("inspect", place / "auto")
     assert code == 0 and "k: auto" in text
 
@@ -125,14 +139,16 @@ def test_costs_bound_k(place: Path) -> None:
     chosen = {}
     for draft_ms in (0.0, 10 * planned.plan.timing.target_call_ms):
         plan = replace(planned.plan, timing=replace(planned.plan.timing, draft_call_ms=draft_ms))
-        facts = choice.choose(choice.Asked(plan, planned.target, planned.draft), lambda *_: None).facts
+        facts = facts_of(Planned(plan, planned.target, planned.draft))
         assert all(set(part["accepted"]) == {1.0} for part in facts["classes"].values())
         chosen[draft_ms] = facts["k"]
     assert chosen.pop(0.0) >= 4 and set(chosen.values()) == {1}
 
 
 def test_heads_are_unrolled(place: Path) -> None:
-    """Acceptance of a head at each position is what its own tokens give, here of parallel heads that say one thing."""
+    """Acceptance of a head at each position is what its own tokens give, here of parallel heads that say one
+    thing.
+    """
     ids = [9, 9, 1, 2, 3, 3, 3, 3]
     hidden = np.zeros((7, 4), np.float16)
 
@@ -169,10 +185,10 @@ def test_what_cannot_be_chosen_is_refused(place: Path, draft: dict[str, Any], wo
 def test_short_forms(place: Path) -> None:
     """`draft: auto` is lookup; a K that is written is kept; without k nothing is measured."""
     bare = load_recipe(recipe(place, "auto", 3))
-    assert choice.is_asked(bare) and [part.kind for part in bare.draft.parts] == ["ngram"]
-    fixed = choice.choose(choice.Asked(*vars(plan_recipe(bare, None)).values()), lambda *_: None).facts
+    assert choice.is_open(bare) and [part.kind for part in bare.draft.parts] == ["ngram"]
+    fixed = facts_of(plan_recipe(bare, None))
     assert (fixed["k"], list(fixed["by_k"])) == (3, ["3"])
     path = recipe(place, {"kind": "ngram"})
-    assert choice.is_asked(load_recipe(path))
+    assert choice.is_open(load_recipe(path))
     path.write_text(path.read_text().replace('"k": "auto", ', ""))
-    assert not choice.is_asked(load_recipe(path))
+    assert not choice.is_open(load_recipe(path))

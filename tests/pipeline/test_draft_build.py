@@ -1,4 +1,6 @@
-"""From a recipe with stages to a bundle that drafts: a tiny model, a head without training, an n-gram table."""
+"""From a recipe with stages to a bundle that drafts: a tiny model, a head without
+training, an n-gram table.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def staged(place: Path) -> Path:
 
 
 def test_staged_bundle_keeps_the_text(staged: Path) -> None:
-    """Lookup, table and head from one manifest; the same text with and without, and the head is really asked."""
+    """Lookup, table and head from one manifest; the same text with and without, and the
+    head is really asked.
+    """
     with speculating(staged) as model, model.session() as session:
         for rule, temperature in (("coupled", 1.0), ("rejection", 0.0)):
             options: dict[str, Any] = {
@@ -262,7 +266,9 @@ HIERARCHY = {
 
 
 def test_hierarchy_from_recipe_to_text(place: Path) -> None:
-    """A draft model with a draft of its own: the text stays, and its nodes come from fewer of its calls than nodes."""
+    """A draft model with a draft of its own: the text stays, and its nodes come from fewer of its calls than
+    nodes.
+    """
     tiny.tiny_folder(place / "middle")
     bundle = build(write_recipe(place, HIERARCHY), out=place / "hierarchy").bundle
     part = bundle.manifest["draft"]

@@ -1,4 +1,6 @@
-"""Bundles for GPUs, finished here or on the device: the builder stood in for, and a real one where it is installed."""
+"""Bundles for GPUs, finished here or on the device: the builder stood in for, and a real one where it is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ ORIN = Gpu("Orin", "f" * 64, 87, 12060, True, 8, 7620 << 20, 6000 << 20, 1000 <<
 
 @pytest.fixture
 def gpu_model(fake_model: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The fake model, whose graphs are small and real; builders write a few bytes that differ from build to build."""
+    """The fake model, whose graphs are small and real; builders write a few bytes that differ from build to
+    build.
+    """
     fake_model.builds = []
 
     def export(checkpoint: Any, engine: Any, place: Path, progress: Any = None, **_: Any) -> Any:
@@ -240,7 +244,9 @@ def test_finalize_refuses_what_has_no_graphs(
 def test_finalize_on_an_older_tensorrt(
     gpu_model: SimpleNamespace, write_recipe: Write, tmp_path: Path
 ) -> None:
-    """A bundle for JetPack 7 on JetPack 6: the missing operators are listed before a builder starts (R47, R53)."""
+    """A bundle for JetPack 7 on JetPack 6: the missing operators are listed before a builder starts (R47,
+    R53).
+    """
     built(write_recipe, tmp_path / "out", "jetson-orin-nano-8gb@7.2")
     with pytest.raises(
         InputError, match=r"tensorrt 10.3.0 of this machine lacks .*TensorScatter \(TensorRT 10.15\)"

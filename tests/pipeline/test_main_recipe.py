@@ -1,6 +1,7 @@
 """The main job on real weights: build, certify, and the same text with speculation on and off.
 
-The bundles are built once for this file, into a build cache of their own (SPECC_TEST_CACHE keeps it for the next run).
+The bundles are built once for this file, into a build cache of their own (SPECC_TEST_CACHE keeps it for the
+next run).
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def test_the_main_bundle_is_certified_and_speculates(main: Ready) -> None:
 def on_and_off(
     session: Session, main: Ready, plain: dict[str, list[list[int]]], script: ScriptedDrafter | None = None
 ) -> tuple[list[int], float]:
-    """Holds text with speculation on against text without: rounds by accepted length, least share that proposes."""
+    """Holds text with speculation on against text without: rounds by accepted length, least share that
+    proposes.
+    """
     lengths, least = np.zeros(17, int), 1.0
     for mode in MODES:
         rounds = proposing = 0
@@ -131,7 +134,7 @@ def test_the_shipped_drafter_changes_no_token(main: Ready, plain: dict[str, list
 
 @pytest.mark.parametrize("name", ["eager n-gram", "scripted", "random"])
 def test_other_drafters_change_no_token(main: Ready, plain: dict[str, list[list[int]]], name: str) -> None:
-    """The same with lookup that proposes on one matching token, the true answer for j tokens, and random ids."""
+    """The same with lookup on one matching token, the true answer for j tokens, and random ids."""
     manifest = read_bundle(main.folder).manifest
     engine = open_target_engine(main.folder, manifest, 2, engine_library())
     assert engine is not None

@@ -1,4 +1,6 @@
-"""The command line: parses, calls one function, prints. Exit 0 ok, 1 a judge said no, 2 usage, 3 environment."""
+"""The command line: parses, calls one function, prints. Exit 0 ok, 1 a judge said no, 2
+usage, 3 environment.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ VERBS = (
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="specc")
 def cli() -> None:
-    """Compile a language model and its drafter into one bundle: faster, from exactly the same distribution."""
+    """Compile a language model and its drafter into one bundle: faster, from exactly the
+    same distribution.
+    """
 
 
 for _verb in VERBS:
@@ -70,7 +74,9 @@ def open_streams() -> None:
 
 
 def settle() -> None:
-    """Flush both outputs; one that cannot take its text leads nowhere from here, so that the exit is quiet."""
+    """Flush both outputs; one that cannot take its text leads nowhere from here, so that
+    the exit is quiet.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

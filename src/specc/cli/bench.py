@@ -56,7 +56,9 @@ def bench_verb(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Measure BUNDLE's speculative against its plain decoding; or compare BUNDLE, a saved report, with another."""
+    """Measure BUNDLE's speculative against its plain decoding; or compare BUNDLE, a saved report, with
+    another.
+    """
     from specc.bench import page, shown, work
     from specc.cli import tables as show
 

@@ -24,8 +24,8 @@ def build_verb(
 ) -> None:
     """Build the bundle of RECIPE (a file, or the name of one that comes along)."""
     from specc.cli import tables as show
-    from specc.pipeline.build import build, summary
+    from specc.pipeline.build import build
 
     with show.StageBars() as bars:
         built = build(recipe_path(recipe), hardware, place, bars, sensitivity)
-    out(summary(built)) if as_json else show.built(built)
+    out(built.as_dict()) if as_json else show.built(built)

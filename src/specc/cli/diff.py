@@ -36,7 +36,9 @@ def diff_verb(
     threads: int,
     as_json: bool,
 ) -> int:
-    """Compare B with A (bundles; or one of them a Hugging Face folder or a GGUF file); exit 1 beyond a limit."""
+    """Compare B with A (bundles; or one of them a Hugging Face folder or a GGUF file);
+    exit 1 beyond a limit.
+    """
     from specc.cli import tables as show
     from specc.diff import Limits, diff
     from specc.diff.compare import finite

@@ -56,7 +56,9 @@ def distill_verb(
     min_count: int,
     as_json: bool,
 ) -> None:
-    """Train a draft for the target of RECIPE on the target's own answers. Run again, it goes on where it stopped."""
+    """Train a draft for the target of RECIPE on the target's own answers. Run again, it goes on where it
+    stopped.
+    """
     from dataclasses import asdict
 
     from specc.distill.job import Asked, distill

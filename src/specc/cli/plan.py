@@ -17,7 +17,7 @@ def plan_verb(recipe: str, hardware: str | None, as_json: bool) -> None:
     from specc.contracts.fit import describe_fit
     from specc.contracts.plan import as_dict
     from specc.contracts.recipe import load_recipe
-    from specc.pipeline.build import plan_recipe
+    from specc.pipeline.plan import plan_recipe
 
     planned = plan_recipe(load_recipe(recipe_path(recipe)), hardware)
     made = planned.plan

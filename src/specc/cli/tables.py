@@ -14,7 +14,7 @@ from specc.contracts.costs import ENGINE_OVERHEAD
 from specc.contracts.plan import Plan
 from specc.gate.quality import describe_worst_groups
 from specc.pipeline.build import Built
-from specc.pipeline.choice import is_asked, sentence
+from specc.pipeline.choice import is_open, sentence
 
 MEGA = 1 << 20
 FEW = 12
@@ -132,7 +132,7 @@ def plan(made: Plan, fit: str) -> None:
         ("all accepted", f"at most {timing.best_tokens_per_second:.0f} tokens/s"),
     ]
     rows += [("chosen", sentence(made.choice))] if made.choice else []
-    if is_asked(made.recipe) and not made.choice:
+    if is_open(made.recipe) and not made.choice:
         rows.append(("auto", f"{made.recipe.draft.kind} with K = {made.k} until a build has measured"))
     rows += [("head", made.head.note)] if made.head is not None and made.head.note else []
     table(f"{made.recipe.name} on {made.hardware.name}", ("what", "value"), rows)

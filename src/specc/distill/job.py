@@ -31,7 +31,7 @@ from specc.distill.data import (
 )
 from specc.errors import InputError
 from specc.pipeline import cache
-from specc.pipeline.checkpoint import build_extra, describe
+from specc.pipeline.checkpoint import describe, require_build_extra
 
 if TYPE_CHECKING:
     import torch
@@ -89,7 +89,7 @@ def distill(asked: Asked, tell: Tell = lambda *_: None) -> Made:
     out = asked.out or Path(f"{recipe.name}-draft")
     with io_errors(f"writing {out}"):
         out.mkdir(parents=True, exist_ok=True)
-    with build_extra():
+    with require_build_extra():
         return made(asked, described.open(), described.spec, out, tell)
 
 

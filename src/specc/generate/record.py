@@ -1,7 +1,8 @@
 """Records of generations, as `specc run --record` keeps them and `specc gate --replay` judges them again.
 
-One JSON value a line: a head (bundle, device, seed, request, prompt ids), a line for each round with everything that
-decided it, and an end. Each line is written out at once, so that a crash costs at most the round under way.
+One JSON value a line: a head (bundle, device, seed, request, prompt ids), a line for each round with
+everything that decided it, and an end. Each line is written out at once, so that a crash costs at most the
+round under way.
 """
 
 from __future__ import annotations
@@ -176,7 +177,9 @@ def unpack_row(text: str) -> Row:
 
 
 def read_recording(path: Path) -> Recording:
-    """Read a record; the line that a crash cut off is left away. Raises InputError naming the line that is none."""
+    """Read a record; the line that a crash cut off is left away. Raises InputError naming the line that is
+    none.
+    """
     lines = read_lines(path)
     head = parsed(path, 1, lines[0], head_of)
     rounds, finish = list[Round](), None

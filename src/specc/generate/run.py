@@ -20,7 +20,9 @@ STATS = ("target_calls", "draft_calls", "proposed", "accepted", "emitted", "seco
 
 @dataclass(frozen=True)
 class Ask:
-    """One prompt and how to answer it. `request` holds fields of specc.runtime.Request that were asked for."""
+    """One prompt and how to answer it. `request` holds fields of specc.runtime.Request
+    that were asked for.
+    """
 
     prompt: str
     raw: bool = False
@@ -43,7 +45,8 @@ def prompt_ids(bundle: Bundle, ask: Ask) -> list[int]:
 
 
 def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """Generate; `on_text` gets each piece of whole UTF-8 as soon as it is certain. Returns the JSON of `specc run`.
+    """Generate; `on_text` gets each piece of whole UTF-8 as soon as it is certain. Returns the JSON of `specc
+    run`.
 
     An interrupt ends the generation; what is there is returned with `finish_reason` "cancelled".
     """
@@ -93,7 +96,9 @@ def kept(
 
 
 def answer(text: str, finish: str, session: Any, request: Mapping[str, Any], law: str = "") -> dict[str, Any]:
-    """The JSON of `specc run`; counters beyond the promised ones come along. law: what the certificate says."""
+    """The JSON of `specc run`; counters beyond the promised ones come along. law: what
+    the certificate says.
+    """
     stats = dict(session.stats)
     enabled, reasons = stats.pop("enabled"), stats.pop("reasons")
     return {

@@ -25,7 +25,9 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class Generation(Extension):
-    """`{% generation %}...{% endgeneration %}` marks the assistant's part for training; here it is its content."""
+    """`{% generation %}...{% endgeneration %}` marks the assistant's part for training; here it is its
+    content.
+    """
 
     tags = {"generation"}
 
@@ -81,7 +83,9 @@ class Prompter:
         return self.chat([{"role": "user", "content": text}]) if self.has_template else self.raw(text)
 
     def render(self, messages: Messages) -> str:
-        """The conversation as text, ready for the assistant's turn. Raises InputError with the template's own words."""
+        """The conversation as text, ready for the assistant's turn. Raises InputError with the template's own
+        words.
+        """
         if self._template is None:
             raise InputError(
                 "this bundle has no chat template; use --raw or put a template into the checkpoint"

@@ -1,7 +1,7 @@
-"""The build cache: what a stage made, found again by a hash of everything that went into it.
+"""The build cache: the result of a stage, found again by a hash of everything that went into it.
 
-A stage's folder holds its files and `stage.json`: their sizes, times and SHA-256, and what the stage found out.
-It is put there by one rename, so a killed build leaves no half stage.
+An entry is a folder with the stage's files and `stage.json`: their sizes, times and SHA-256, and the stage's
+facts. It takes its place by one rename, so a killed build leaves no half entry.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,52 +35,58 @@ TOOLS = (
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One stage's result in the cache."""
+class CacheEntry:
+    """The result of one stage: files, and facts as plain JSON values."""
 
     folder: Path
     files: tuple[File, ...]
     facts: dict[str, Any]
     key: str
     cached: bool
+    """Whether it was there already."""
 
     def sources(self) -> dict[str, tuple[Path, File]]:
-        """Each file's path in the bundle, where it lies and what it must be."""
+        """Path in the bundle -> where the file lies, and its size and hash."""
         return {file.path: (self.folder / file.path, file) for file in self.files}
 
 
 def root() -> Path:
     """$SPECC_CACHE, or `specc` in the user's cache folder."""
-    if own := os.environ.get("SPECC_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("SPECC_CACHE"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specc"
 
 
-def stage(kind: str, inputs: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> Stage:
-    """The stage's result: from the cache where the same inputs met the same code, made by `make(folder)` where not.
+def run_stage(kind: str, inputs: Mapping[str, Any], run: Callable[[Path], Mapping[str, Any]]) -> CacheEntry:
+    """The result of a stage: from the cache where the same inputs met the same code, else by calling
+    `run(folder)`.
 
-    `make` writes its files into the folder and returns the facts (plain JSON values).
+    `run` writes its files into the folder and returns the facts (plain JSON values).
     """
-    key = digest_of({"specc": __version__, "kind": kind, **inputs})
+    key = key_of(kind, inputs)
     place = root() / kind / key[:32]
-    found = look_up(place, key)
-    if found is not None:
-        return found
+    entry = read_entry(place, key)
+    if entry is not None:
+        return entry
     with io_errors(f"writing the cache {place.parent}"):
         place.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(place) as folder:
-        facts = make(folder)
-        write_listing(folder, facts)
+        write_listing(folder, run(folder))
         rename_into_place(folder, place)
-    made = look_up(place, key)
-    assert made is not None, f"{place} vanished while it was written"
-    return Stage(made.folder, made.files, made.facts, key, cached=False)
+    entry = read_entry(place, key)
+    assert entry is not None, f"{place} vanished while it was written"
+    return replace(entry, cached=False)
 
 
-def known(kind: str, inputs: Mapping[str, Any]) -> Stage | None:
-    """The stage's result if the cache has it; nothing is made."""
-    key = digest_of({"specc": __version__, "kind": kind, **inputs})
-    return look_up(root() / kind / key[:32], key)
+def find_entry(kind: str, inputs: Mapping[str, Any]) -> CacheEntry | None:
+    """The result of a stage if the cache has it; nothing is run."""
+    key = key_of(kind, inputs)
+    return read_entry(root() / kind / key[:32], key)
+
+
+def key_of(kind: str, inputs: Mapping[str, Any]) -> str:
+    """The key of an entry: SHA-256 over specc's version, the kind of stage and its inputs."""
+    return digest_of({"specc": __version__, "kind": kind, **inputs})
 
 
 def digest_of(value: Any) -> str:
@@ -98,52 +104,30 @@ def write_listing(folder: Path, facts: Mapping[str, Any]) -> None:
     (folder / LISTING).write_text(json.dumps({"files": files, "facts": dict(facts)}))
 
 
-def look_up(place: Path, key: str) -> Stage | None:
-    """The stage at `place` if it is whole: every file there with its size and time."""
+def read_entry(place: Path, key: str) -> CacheEntry | None:
+    """The entry at `place` if it is whole: every file there with its size and time."""
     try:
         listing = json.loads((place / LISTING).read_text())
         whole = all(
-            stat_of(place / item["path"]) == (item["bytes"], item["mtime_ns"]) for item in listing["files"]
+            size_and_time(place / file["path"]) == (file["bytes"], file["mtime_ns"])
+            for file in listing["files"]
         )
-        files = tuple(File(item["path"], item["bytes"], item["sha256"]) for item in listing["files"])
+        files = tuple(File(file["path"], file["bytes"], file["sha256"]) for file in listing["files"])
         facts = dict(listing["facts"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return Stage(place, files, facts, key, cached=True) if whole else None
+    return CacheEntry(place, files, facts, key, cached=True) if whole else None
 
 
-def stat_of(path: Path) -> tuple[int, int]:
+def size_and_time(path: Path) -> tuple[int, int]:
     """Size and modification time."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns
 
 
 @cache
-def code_hash(*names: str) -> str:
-    """SHA-256 over the Python source of some of our packages (subfolders included) or modules, found without importing."""
-    digest = hashlib.sha256()
-    for name in names:
-        for relative, path in source_files(name):
-            digest.update(f"{name}/{relative}".encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
-def source_files(name: str) -> list[tuple[str, Path]]:
-    """A module's own file, or all Python files below a package's folder, each with its path in there."""
-    spec = util.find_spec(name)
-    if spec is None:
-        return []
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    if folders:
-        return sorted(
-            (str(path.relative_to(folder)), path) for folder in folders for path in folder.rglob("*.py")
-        )
-    return [(Path(spec.origin).name, Path(spec.origin))] if spec.origin else []
-
-
-@cache
 def tool_versions() -> dict[str, str]:
-    """Versions of the packages that shape what is built."""
+    """Installed versions of the packages that shape what a build writes."""
     return {name: version for name in TOOLS if (version := version_of(name)) is not None}
 
 

@@ -1,4 +1,4 @@
-"""Stages of a build, timed and told of."""
+"""The stages of a build, timed and reported as they run."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-Steps = Callable[[str, float], None]
-"""What a stage calls as it goes on: what it does now, and the part done, 0 to 1."""
+from specc.progress import Progress, no_progress
 
 
 class Reporter(Protocol):
-    """Told of each stage as it begins, goes on and ends."""
+    """Called when a stage begins, goes on and ends."""
 
     def begin(self, name: str) -> None:
         """A stage begins."""
 
-    def step(self, name: str, doing: str, part: float) -> None:
-        """A stage goes on: what it does now, and the part done, 0 to 1."""
+    def step(self, name: str, step: str, done: float) -> None:
+        """A stage goes on: what it does now, and the finished part of it, 0 to 1."""
 
     def end(self, name: str, seconds: float, cached: bool) -> None:
-        """A stage is done."""
+        """A stage has ended; `cached`: its result came from the cache."""
 
 
 @dataclass(frozen=True)
-class Row:
+class StageTime:
     """One stage's line in the summary."""
 
     stage: str
@@ -35,28 +34,32 @@ class Row:
 
 
 class Clock:
-    """Times the stages of one build and tells the reporter."""
+    """Times the stages of one build and calls the reporter."""
 
     def __init__(self, reporter: Reporter | None) -> None:
         self._reporter = reporter
-        self.rows: list[Row] = []
+        self.times: list[StageTime] = []
 
-    def steps(self, name: str) -> Callable[[str, float], None]:
-        """What a stage calls as it goes on."""
+    def progress(self, name: str) -> Progress:
+        """The progress callback of the stage `name`."""
         reporter = self._reporter
-        return (
-            (lambda doing, part: reporter.step(name, doing, part)) if reporter else (lambda doing, part: None)
-        )
+        if reporter is None:
+            return no_progress
+
+        def call(step: str, done: float) -> None:
+            reporter.step(name, step, done)
+
+        return call
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Callable[[bool], None]]:
-        """Time one stage; the value is called with whether the result came from the cache."""
+        """Time one stage; the body calls the value with whether its result came from the cache."""
         cached = [False]
         start = time.perf_counter()
         if self._reporter:
             self._reporter.begin(name)
         yield lambda hit: cached.__setitem__(0, hit)
-        row = Row(name, time.perf_counter() - start, cached[0])
-        self.rows.append(row)
+        ended = StageTime(name, time.perf_counter() - start, cached[0])
+        self.times.append(ended)
         if self._reporter:
-            self._reporter.end(row.stage, row.seconds, row.cached)
+            self._reporter.end(ended.stage, ended.seconds, ended.cached)

@@ -1,123 +1,88 @@
-"""From graphs to what a bundle ships: engines where a builder finishes them here, else graphs for `specc finalize`."""
+"""Stage 8: TensorRT engines are built from the graphs where that is possible here; else the graphs ship."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specc.contracts.engine_plan import EnginePlan
+from specc.contracts.files import hash_file
 from specc.contracts.plan import Plan
 from specc.errors import InputError
 from specc.pipeline import cache
-from specc.pipeline.cache import Stage, code_hash, stage
-from specc.pipeline.checkpoint import build_extra
-from specc.pipeline.clock import Clock, Steps
+from specc.pipeline.cache import CacheEntry, run_stage
+from specc.pipeline.checkpoint import require_build_extra
+from specc.pipeline.clock import Clock
+from specc.pipeline.engine_parts import engine_part, graph_part, provider_part
+from specc.pipeline.links import temporary_links
+from specc.pipeline.planned import Planned
+from specc.pipeline.source_code import code_hash
+from specc.progress import Progress
 from specc.targets import Hardware
 
-TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8"}
 WHEELS = {
     "tensorrt-rtx": ("tensorrt-rtx-cu13-bindings", "onnxruntime-ep-nv-tensorrt-rtx-cu13"),
     "tensorrt": ("tensorrt",),
 }
-CUDA_OPTIONS = {
-    "use_tf32": "0",
-    "arena_extend_strategy": "kSameAsRequested",
-    "cudnn_conv_use_max_workspace": "0",
-}
-"""Options of ONNX Runtime's CUDA provider: plain fp32 sums, no memory beyond what is asked for."""
+"""Packages whose versions decide an engine."""
+CODE = ("specc.exporter.tensorrt", "specc.pipeline.engines")
 
 
 @dataclass(frozen=True)
-class Shipped:
-    """What goes into the bundle: stages with files, the paths of each engine, and its further keys in the manifest."""
+class Engines:
+    """What the bundle holds of its engines."""
 
-    stages: tuple[Stage, ...]
-    paths: dict[str, list[str]]
-    parts: dict[str, dict[str, Any]]
+    entries: tuple[CacheEntry, ...]
+    """Whose files are packed."""
+    paths: Mapping[str, list[str]]
+    """Engine -> the files that it is made of."""
+    parts: Mapping[str, dict[str, Any]]
+    """Engine -> its further keys in the manifest."""
 
 
-def ship(plan: Plan, graphs: Mapping[str, Stage], clock: Clock) -> Shipped:
-    """Engines in place of graphs where they are finished here. Raises InputError, EnvironmentFault."""
-    paths = graph_paths(plan, graphs)
+def finish_engines(planned: Planned, graphs: Mapping[str, CacheEntry], clock: Clock) -> Engines:
+    """Engines in place of graphs where they are built here. Raises InputError, EnvironmentFault."""
+    plan, paths = planned.plan, graph_paths(planned.plan, graphs)
     gpu = plan.hardware.gpu
     if gpu is None or plan.target.dialect == "ort":
-        parts = {engine.name: provider(plan.hardware) for engine in plan.engines}
-        return Shipped(tuple(graphs.values()), paths, parts)
+        parts = {engine.name: provider_part(plan.hardware) for engine in plan.engines}
+        return Engines(tuple(graphs.values()), paths, parts)
     check_operators(plan, graphs)
     if gpu.finish == "device":
-        parts = {engine.name: unfinished(engine) for engine in plan.engines}
-        return Shipped(tuple(graphs.values()), paths, parts)
-    made = {engine.name: plan_stage(plan, engine, graphs, clock) for engine in plan.engines}
-    parts = {e.name: finished(e, graphs[e.name].key, made[e.name].facts) for e in plan.engines}
-    names = {name: [file.path for file in item.files] for name, item in made.items()}
-    return Shipped(tuple(made.values()), names, parts)
+        parts = {engine.name: graph_part(engine) for engine in plan.engines}
+        return Engines(tuple(graphs.values()), paths, parts)
+    built = {engine.name: build_here(plan, engine, graphs, clock) for engine in plan.engines}
+    parts = {e.name: engine_part(e, graphs[e.name].key, built[e.name].facts) for e in plan.engines}
+    files = {name: [file.path for file in entry.files] for name, entry in built.items()}
+    return Engines(tuple(built.values()), files, parts)
 
 
-def graph_paths(plan: Plan, graphs: Mapping[str, Stage]) -> dict[str, list[str]]:
-    """Paths that each engine is made of; a draft that shares weights is made of the target's weight file too."""
-    paths = {name: [file.path for file in item.files] for name, item in graphs.items()}
+def graph_paths(plan: Plan, graphs: Mapping[str, CacheEntry]) -> dict[str, list[str]]:
+    """Files of each engine; a draft that shares weights has the target's weight file too."""
+    paths = {name: [file.path for file in graph.files] for name, graph in graphs.items()}
     if plan.draft is not None and plan.draft.shares:
         paths["draft"] += [path for path in paths["target"] if path != "target.onnx"]
     return paths
 
 
-# ---------------------------------------------------------------------- the manifest's keys
-
-
-def provider(hardware: Hardware) -> dict[str, Any]:
-    """A graph for ONNX Runtime; on a GPU with the provider that runs it, whose options are passed on as they are."""
-    if hardware.gpu is None:
-        return {}
-    cuda = {"name": "CUDAExecutionProvider", "options": dict(CUDA_OPTIONS)}
-    return {"backend": "ort", "cache_dtype": "float16", "provider": cuda}
-
-
-def unfinished(engine: EnginePlan) -> dict[str, Any]:
-    """A graph that becomes an engine on the device."""
-    return {**caches(engine), "file": f"{engine.name}.onnx", "finalize": True}
-
-
-def finished(engine: EnginePlan, graph: str, made: Mapping[str, Any]) -> dict[str, Any]:
-    """An engine: what built it, for which device, and the hash of its plan (a rebuild is another engine)."""
-    kept = {key: made[key] for key in ("tensorrt", "sm", "platform", "stripped", "plan_sha256", "types")}
-    return {
-        **caches(engine),
-        "file": f"{engine.name}.plan",
-        "backend": made["library"],
-        "graph_sha256": graph,
-        **kept,
-    }
-
-
-def caches(engine: EnginePlan) -> dict[str, Any]:
-    """Type of the caches, and who writes them."""
-    update = "in-place" if engine.opset24 else "rows"
-    return {"cache_dtype": TYPES[engine.cache or engine.dtype], "cache_update": update}
-
-
-# ---------------------------------------------------------------------- preflight and builders
-
-
-def check_operators(plan: Plan, graphs: Mapping[str, Stage]) -> None:
+def check_operators(plan: Plan, graphs: Mapping[str, CacheEntry]) -> None:
     """Raise InputError that lists what the target's TensorRT lacks, before a builder starts."""
     from specc.exporter.tensorrt.preflight import list_refusals
 
     gpu = plan.hardware.gpu
     assert gpu is not None
-    for name, item in graphs.items():
-        wrong = list_refusals(item.folder / f"{name}.onnx", gpu.builder)
-        if wrong:
+    for name, graph in graphs.items():
+        missing = list_refusals(graph.folder / f"{name}.onnx", gpu.builder)
+        if missing:
             version = f"TensorRT{'-RTX' if gpu.is_rtx else ''} {gpu.system.tensorrt} of {plan.hardware.name}"
-            raise InputError(f"{version} lacks what the {name} graph has: {'; '.join(wrong)}")
+            raise InputError(f"{version} lacks what the {name} graph has: {'; '.join(missing)}")
 
 
-def plan_stage(plan: Plan, engine: EnginePlan, graphs: Mapping[str, Stage], clock: Clock) -> Stage:
-    """One finished engine, from the cache where graph, library and device are the same."""
+def build_here(plan: Plan, engine: EnginePlan, graphs: Mapping[str, CacheEntry], clock: Clock) -> CacheEntry:
+    """One engine, from the cache where graph, library and device are the same."""
     gpu, library = plan.hardware.gpu, plan.hardware.backend
     assert gpu is not None
     inputs = {
@@ -125,37 +90,38 @@ def plan_stage(plan: Plan, engine: EnginePlan, graphs: Mapping[str, Stage], cloc
         "library": [library, *(cache.version_of(name) for name in WHEELS[library])],
         "sm": gpu.sm,
         "widths": engine.widths,
-        "code": code_hash("specc.exporter.tensorrt"),
+        "code": code_hash(*CODE),
         "scheme": engine.scheme.layers,
     }
-    with clock.stage(f"engine {engine.name}") as hit:
-        steps = clock.steps(f"engine {engine.name}")
-        made = stage("plan", inputs, partial(write_plan, plan, engine, graphs, steps))
-        hit(made.cached)
-    return made
+    stage = f"engine {engine.name}"
+    with clock.stage(stage) as hit:
+        run = partial(write_engine, plan, engine, graphs, clock.progress(stage))
+        entry = run_stage("plan", inputs, run)
+        hit(entry.cached)
+    return entry
 
 
-def write_plan(
-    plan: Plan, engine: EnginePlan, graphs: Mapping[str, Stage], steps: Steps, folder: Path
+def write_engine(
+    plan: Plan, engine: EnginePlan, graphs: Mapping[str, CacheEntry], progress: Progress, folder: Path
 ) -> dict[str, Any]:
     """Build into `folder`, where the graphs lie meanwhile."""
-    lent = [path for item in graphs.values() for path in lend(item, folder)]
-    facts = build_plan(engine, folder, plan.hardware, plan.hardware.backend, None, steps)
-    for path in lent:
-        path.unlink()
-    return facts
+    with temporary_links(graphs.values(), folder):
+        return build_engine(engine, folder, plan.hardware, plan.hardware.backend, None, progress)
 
 
-def build_plan(
-    engine: EnginePlan, folder: Path, hardware: Hardware, library: str, sm: int | None, steps: Steps
+def build_engine(
+    engine: EnginePlan, folder: Path, hardware: Hardware, library: str, sm: int | None, progress: Progress
 ) -> dict[str, Any]:
-    """`NAME.plan` beside `NAME.onnx` in `folder`; what the builder says of it, and its hash."""
-    from specc.contracts.files import hash_file
+    """Build `NAME.plan` from `NAME.onnx` in `folder`; returns what the builder says of it, and its SHA-256.
 
+    sm: compute capability to build for, None for the target's. Raises InputError, EnvironmentFault.
+    """
     gpu = hardware.gpu
     assert gpu is not None
-    with build_extra():
-        from specc.exporter.tensorrt.engine import EngineJob, build_engine
+    with require_build_extra():
+        from specc.exporter.tensorrt.engine import EngineJob
+        from specc.exporter.tensorrt.engine import build_engine as run_builder
+    timing = cache.root() / "timing" / f"{library}-sm{gpu.sm}"
     job = EngineJob(
         name=engine.name,
         graph=str((folder / f"{engine.name}.onnx").resolve()),
@@ -165,29 +131,10 @@ def build_plan(
         widths=engine.widths,
         context=engine.context,
         capacity=engine.capacity,
-        timing_cache=str(cache.root() / "timing" / f"{library}-sm{gpu.sm}")
-        if library == "tensorrt"
-        else None,
+        timing_cache=str(timing) if library == "tensorrt" else None,
         integrated=gpu.integrated and library == "tensorrt",
         scheme=engine.scheme.layers,
     )
-    parts = ("load", "parse", "build", "write")
-    made = build_engine(job, lambda name: steps(name, parts.index(name) / len(parts)))
-    return {**asdict(made), "plan_sha256": hash_file(folder / f"{engine.name}.plan")}
-
-
-def lend(lender: Stage, folder: Path) -> list[Path]:
-    """Put another stage's files into the folder."""
-    return lend_files(lender.folder, [file.path for file in lender.files], folder)
-
-
-def lend_files(lender: Path, names: Iterable[str], folder: Path) -> list[Path]:
-    """Put files of another folder into this one, as links where the file system has them."""
-    paths = []
-    for name in names:
-        paths.append(folder / name)
-        try:
-            os.link(lender / name, paths[-1])
-        except OSError:
-            shutil.copyfile(lender / name, paths[-1])
-    return paths
+    steps = ("load", "parse", "build", "write")
+    built = run_builder(job, lambda step: progress(step, steps.index(step) / len(steps)))
+    return {**asdict(built), "plan_sha256": hash_file(folder / f"{engine.name}.plan")}

@@ -1,4 +1,6 @@
-"""On the device: the graphs of a bundle become engines of its own TensorRT, and the bundle is written anew."""
+"""On the device: engines are built from a bundle's graphs by the device's own TensorRT, and the bundle is
+written anew.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,20 @@ from specc.contracts.model_spec import ModelSpec
 from specc.contracts.scheme import Scheme
 from specc.errors import EnvironmentFault, InputError
 from specc.pipeline.clock import Clock, Reporter
-from specc.pipeline.engines import TYPES, build_plan, finished, lend_files
+from specc.pipeline.engine_parts import TYPES, engine_part
+from specc.pipeline.engines import build_engine
+from specc.pipeline.links import link_files
 from specc.runtime import Gpu, gpu
 from specc.targets import Hardware
 from specc.targets.tensorrt import Builder, parse_version
 
+PROVENANCE = ("library", "tensorrt", "sm", "platform")
+"""What the manifest's provenance says of a builder; times would give each build another digest."""
+
 
 @dataclass(frozen=True)
 class Finalized:
-    """The bundle as it is now, and what each builder said."""
+    """The bundle with its engines, and what the builder says of each."""
 
     bundle: Bundle
     engines: dict[str, dict[str, Any]]
@@ -35,27 +42,30 @@ class Finalized:
 def finalize(
     folder: Path, library: str | None = None, sm: int | None = None, reporter: Reporter | None = None
 ) -> Finalized:
-    """Build every engine of the bundle for the GPU that is here; certificates of the old engines are void then.
+    """Build every engine of the bundle for the GPU that is here; certificates of the old engines are void
+    then.
 
-    `library` and `sm` stand in for the device's own, to try the way on another machine. Raises InputError: a bundle
-    without graphs, a graph that this TensorRT lacks operators for; EnvironmentFault, RuntimeFault: another GPU, no
-    driver or an old one, a failed or killed build. The bundle stays as it was then.
+    library, sm: in place of the device's own, to try a build on another machine. Raises InputError (a bundle
+    without graphs, a graph that this TensorRT lacks operators for), EnvironmentFault and RuntimeFault
+    (another GPU, no driver or an old one, a failed or killed build); the bundle stays as it was then.
     """
     bundle = verify_bundle(read_bundle(folder))
     hardware = hardware_of(bundle)
     kind = library or hardware.backend
     if sm is None:
         check_device(bundle, hardware, gpu())
-    clock, made = Clock(reporter), {}
+    clock, facts = Clock(reporter), {}
     with io_errors(f"finalizing {folder}"), scratch_folder(Path(f"{folder.resolve()}.plans")) as place:
-        lend_files(bundle.folder, [file.path for file in bundle.files if ".onnx" in file.path], place)
+        link_files(bundle.folder, [file.path for file in bundle.files if ".onnx" in file.path], place)
         for name, part in bundle.manifest["engines"].items():
             check_graph(place / graph_of(part), kind, sm or part.get("sm") or gpu_sm(hardware))
-            with clock.stage(f"engine {name}"):
-                engine = engine_of(name, part, bundle.manifest["plan"])
-                engine = replace(engine, scheme=scheme_of(name, bundle.manifest))
-                made[name] = build_plan(engine, place, hardware, kind, sm, clock.steps(f"engine {name}"))
-        return Finalized(rewrite(bundle, place, made), made)
+            stage = f"engine {name}"
+            with clock.stage(stage):
+                engine = replace(
+                    engine_plan(name, part, bundle.manifest["plan"]), scheme=scheme_of(name, bundle.manifest)
+                )
+                facts[name] = build_engine(engine, place, hardware, kind, sm, clock.progress(stage))
+        return Finalized(rewrite_bundle(bundle, place, facts), facts)
 
 
 def hardware_of(bundle: Bundle) -> Hardware:
@@ -66,9 +76,8 @@ def hardware_of(bundle: Bundle) -> Hardware:
         raise InputError(
             f"{bundle.folder} is for {hardware.name} with dialect {plan.get('dialect')}; it needs no engines"
         )
-    missing = [
-        name for name, part in bundle.manifest["engines"].items() if graph_of(part) not in paths_of(bundle)
-    ]
+    paths = {file.path for file in bundle.files}
+    missing = [name for name, part in bundle.manifest["engines"].items() if graph_of(part) not in paths]
     if missing:
         raise InputError(
             f"{bundle.folder} holds finished engines without graphs ({', '.join(missing)}); build it again"
@@ -82,13 +91,8 @@ def gpu_sm(hardware: Hardware) -> int:
     return hardware.gpu.sm
 
 
-def paths_of(bundle: Bundle) -> set[str]:
-    """All files of the bundle."""
-    return {file.path for file in bundle.files}
-
-
 def graph_of(part: Mapping[str, Any]) -> str:
-    """The graph behind an engine."""
+    """File name of the graph that an engine is built from."""
     return f"{Path(part['file']).stem}.onnx"
 
 
@@ -113,78 +117,77 @@ def check_graph(graph: Path, kind: str, sm: int) -> None:
             f"finalize needs the package {error.name!r}; pip install {error.name}"
         ) from error
     version = open_library(kind).version
-    wrong = list_refusals(graph, Builder(parse_version(version), sm, kind == "tensorrt-rtx"))
-    if wrong:
-        raise InputError(f"{kind} {version} of this machine lacks what {graph.name} has: {'; '.join(wrong)}")
+    missing = list_refusals(graph, Builder(parse_version(version), sm, kind == "tensorrt-rtx"))
+    if missing:
+        raise InputError(
+            f"{kind} {version} of this machine lacks what {graph.name} has: {'; '.join(missing)}"
+        )
 
 
-def engine_of(name: str, part: Mapping[str, Any], plan: Mapping[str, Any]) -> EnginePlan:
+def engine_plan(name: str, part: Mapping[str, Any], plan: Mapping[str, Any]) -> EnginePlan:
     """As much of the engine's plan as a builder needs, from the manifest."""
     spec = ModelSpec(
-        "",
-        part["vocab"],
-        0,
-        part["layers"],
-        0,
-        0,
-        part["kv_heads"],
-        part["head_dim"],
-        0,
-        0,
-        False,
-        (),
-        None,
-        0,
-        "",
-        "",
-        None,
-        None,
+        architecture="",
+        vocab=part["vocab"],
+        token_ids=0,
+        layers=part["layers"],
+        hidden=0,
+        heads=0,
+        kv_heads=part["kv_heads"],
+        head_dim=part["head_dim"],
+        intermediate=0,
+        max_context=0,
+        tied=False,
+        eos=(),
+        bos=None,
+        parameters=0,
+        id_map_sha256="",
+        weights_sha256="",
+        revision=None,
+        licence=None,
     )
-    dtype = next(short for short, long in TYPES.items() if long == part["cache_dtype"])
-    opset24 = part["cache_update"] == "in-place"
     return EnginePlan(
-        name,
-        spec,
-        Scheme("", ""),
-        part["layers"],
-        plan["context"],
-        part["capacity"],
-        tuple(part["widths"]),
-        plan["chunk"],
-        "onnx24",
-        None,
-        dtype=dtype,
-        opset24=opset24,
+        name=name,
+        spec=spec,
+        scheme=Scheme("", ""),
+        layers=part["layers"],
+        context=plan["context"],
+        capacity=part["capacity"],
+        widths=tuple(part["widths"]),
+        chunk=plan["chunk"],
+        dialect="onnx24",
+        shares=None,
+        dtype=next(short for short, long in TYPES.items() if long == part["cache_dtype"]),
+        opset24=part["cache_update"] == "in-place",
     )
 
 
 def scheme_of(name: str, manifest: Mapping[str, Any]) -> Scheme:
-    """What the engine's products are promised to be; a draft model may have a scheme of its own, which nobody wrote."""
+    """The scheme of the engine's products; empty for a draft model, whose own scheme the manifest does not
+    hold.
+    """
     schemes = manifest["plan"].get("schemes", {})
-    own = name == "target" or manifest["draft"].get("kind") == "early-exit"
-    return Scheme(schemes.get("layers", ""), schemes.get("head", "")) if own else Scheme("", "")
+    of_target = name == "target" or manifest["draft"].get("kind") == "early-exit"
+    return Scheme(schemes.get("layers", ""), schemes.get("head", "")) if of_target else Scheme("", "")
 
 
-def rewrite(bundle: Bundle, place: Path, made: Mapping[str, Mapping[str, Any]]) -> Bundle:
+def rewrite_bundle(bundle: Bundle, place: Path, facts: Mapping[str, Mapping[str, Any]]) -> Bundle:
     """The bundle with plans beside its graphs: the manifest names them, its digest is another."""
     manifest = deepcopy(bundle.manifest)
-    plans = {name: describe_file(place, f"{name}.plan") for name in made}
+    plans = {name: describe_file(place, f"{name}.plan") for name in facts}
     kept = [file for file in bundle.files if file.path not in {plan.path for plan in plans.values()}]
-    for name, facts in made.items():
+    for name, built in facts.items():
         part = manifest["engines"][name]
         graph = part.get("graph_sha256", part["sha256"])
         part.pop("finalize", None)
-        part.update(finished(engine_of(name, part, manifest["plan"]), graph, facts))
+        part.update(engine_part(engine_plan(name, part, manifest["plan"]), graph, built))
         part["sha256"] = hash_engine([plans[name]])
-    manifest["files"] = [
-        asdict(file) for file in sorted([*kept, *plans.values()], key=lambda file: file.path)
-    ]
-    manifest["provenance"]["finalized"] = {name: {k: facts[k] for k in TOLD} for name, facts in made.items()}
+    files = sorted([*kept, *plans.values()], key=lambda file: file.path)
+    manifest["files"] = [asdict(file) for file in files]
+    manifest["provenance"]["finalized"] = {
+        name: {key: built[key] for key in PROVENANCE} for name, built in facts.items()
+    }
     sources: dict[str, tuple[Path, File]] = {file.path: (bundle.folder / file.path, file) for file in kept}
     sources.update({file.path: (place / file.path, file) for file in plans.values()})
     written, _ = write_bundle(bundle.folder, manifest, sources)
     return written
-
-
-TOLD = ("library", "tensorrt", "sm", "platform")
-"""What the manifest's provenance says of a builder; times would make each digest another."""

@@ -1,0 +1,58 @@
+"""Stage 3: the tokenizer's files, and the calibration ids that every later measurement reads."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specc.contracts.bundle.tables import encode_calibration, encode_id_bytes
+from specc.pipeline.cache import CacheEntry, run_stage, tool_versions
+from specc.pipeline.checkpoint import CheckpointRecord
+from specc.pipeline.clock import Clock
+from specc.pipeline.planned import Planned
+from specc.pipeline.source_code import code_hash
+
+TEMPLATE = "chat_template.jinja"
+CODE = ("specc.exporter.checkpoint.checkpoint", "specc.calib.tokens", "specc.pipeline.tokenizer")
+
+
+def write_tokenizer(planned: Planned, clock: Clock) -> CacheEntry:
+    """tokenizer.json, id_bytes.bin, chat_template.jinja and calibration.bin. Raises InputError for too little
+    text.
+    """
+    from specc.calib.tokens import calibration_key
+
+    recipe, target = planned.plan.recipe, planned.target
+    with clock.stage("tokenizer") as hit:
+        path = recipe.folder / recipe.calibration_text if recipe.calibration_text else None
+        spec = target.spec
+        inputs = {
+            "model": [spec.weights_sha256, spec.id_map_sha256, spec.token_ids],
+            "calibration": calibration_key(path),
+            "code": code_hash(*CODE),
+            "tools": tool_versions(),
+        }
+        entry = run_stage("tokenizer", inputs, partial(write_files, target, path))
+        hit(entry.cached)
+    return entry
+
+
+def write_files(target: CheckpointRecord, calibration: Path | None, folder: Path) -> dict[str, Any]:
+    """Write the tokenizer's files and the calibration ids into `folder`."""
+    from specc.calib.tokens import calibration_ids, calibration_text
+    from specc.generate.template import load_tokenizer
+
+    checkpoint = target.open()
+    checkpoint.save_tokenizer(folder)
+    (folder / "id_bytes.bin").write_bytes(encode_id_bytes(checkpoint.id_bytes()))
+    if checkpoint.chat_template:
+        (folder / TEMPLATE).write_text(checkpoint.chat_template, encoding="utf-8")
+    text, tokenizer = calibration_text(calibration), load_tokenizer(folder / "tokenizer.json")
+    ids = calibration_ids(lambda part: tokenizer.encode(part, add_special_tokens=False).ids, text)
+    (folder / "calibration.bin").write_bytes(encode_calibration(ids))
+    return {
+        "strip_leading_space": bool(checkpoint.strip_leading_space),
+        "has_chat_template": bool(checkpoint.chat_template),
+        "calibration": {"text": text.origin, "sha256": text.sha256, "ids": len(ids)},
+    }
