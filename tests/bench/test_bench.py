@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.table_models import Ahead, ByWidth, chain
 
-from specc.bench import compare, machine, measure, numbers, page, prompts, report, svg
+from specc.bench import compare, machine, measure, numbers, page, prompts, report
 from specc.bench.measure import Setting, Task
 from specc.bench.numbers import Round
 from specc.errors import InputError
 from specc.pipeline.build import build
+from specc.report.plots import choose_ticks
 from specc.runtime import Model, Table, library
 
 Run = Callable[..., tuple[int, str, str]]
@@ -103,7 +104,7 @@ def test_prediction_takes_the_certificates_costs() -> None:
 
 @given(st.floats(1e-9, 1e9))
 def test_ticks_cover_and_are_few(most: float) -> None:
-    marks = svg.ticks(most)
+    marks = choose_ticks(most)
     assert marks[0] == 0 and marks[-1] >= most * (1 - 1e-6) and 4 <= len(marks) <= 6
 
 
@@ -387,7 +388,7 @@ def test_the_page_needs_nothing_else(specc: Run, bundle: Path, asked: list[objec
     from xml.etree import ElementTree
 
     found = json.loads(specc("bench", bundle, *asked, "--json")[1])
-    text = page.page(found)
+    text = page.render_page(found)
     assert not re.search(r"(?i)<script|<link|<img|<iframe|https?:|url\(|@import|\bsrc=|\bhref=", text)
     for plot in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ElementTree.fromstring(plot)

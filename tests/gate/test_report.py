@@ -16,8 +16,8 @@ from specc.errors import EnvironmentFault
 from specc.gate import Check, run_gate
 from specc.gate.engine import slot_map
 from specc.gate.report import GateRequest, compose_report, files, report_paths, write_report
-from specc.gate.report.page import number, render_page
-from specc.gate.report.plots import Cells, Line, cell_map, lines, ticks
+from specc.gate.report.page import format_number, render_page
+from specc.report.plots import CellRow, Line, choose_ticks, draw_cell_map, draw_lines
 from specc.runtime import Model, ModelDraft, library
 
 MANIFEST: dict[str, Any] = {
@@ -121,7 +121,7 @@ def test_every_number_of_the_verdict_is_the_jsons(report: dict[str, Any]) -> Non
     assert len(shown) == 15 and any(key.startswith("checks.") for key in shown)
     for key, (full, text) in found.numbers.items():
         value = shown[key]
-        assert full == str(value) and text == number(value), key
+        assert full == str(value) and text == format_number(value), key
     listed = {key.split(".")[1] for key in shown if key.startswith("checks.")}
     names = [check["name"] for check in report["checks"]]
     wanted = [i for i, name in enumerate(names) if not name.startswith("law: case")]
@@ -197,7 +197,7 @@ def test_files_are_whole_or_not_there(
 
 
 def test_numbers_that_json_does_not_have(report: dict[str, Any]) -> None:
-    assert report["checks"][-1]["value"] is None and number(None) == "not a number"
+    assert report["checks"][-1]["value"] is None and format_number(None) == "not a number"
     assert not re.search(r"\bnan\b|\binf\b", json.dumps(report))
 
 
@@ -270,15 +270,19 @@ def test_a_cancelled_gate_leaves_the_old_report(bundle: Path, monkeypatch: pytes
 
 
 def test_ticks_are_round() -> None:
-    assert ticks(1.0) == [0, 0.25, 0.5, 0.75, 1.0] and ticks(0) == [0, 1] and ticks(float("nan")) == [0, 1]
-    assert ticks(37)[-1] >= 37 and len(ticks(37)) <= 6
+    assert (
+        choose_ticks(1.0) == [0, 0.25, 0.5, 0.75, 1.0]
+        and choose_ticks(0) == [0, 1]
+        and choose_ticks(float("nan")) == [0, 1]
+    )
+    assert choose_ticks(37)[-1] >= 37 and len(choose_ticks(37)) <= 6
 
 
 def test_pictures_hold_their_numbers() -> None:
-    drawn = lines(
+    drawn = draw_lines(
         "t<", [Line("a&b", ((1.0, 0.5), (2.0, 0.25))), Line("g", ((1.0, 0.0), (2.0, 1.0)), True)], "x", 1.0
     )
     assert drawn.count("<circle") == 2 and "a&amp;b, 2: 0.25" in drawn and "t&lt;" in drawn
-    found = cell_map("m", [Cells("2", (0.0, 0.5)), Cells("64", (None,) * 64)], "slot")
+    found = draw_cell_map("m", [CellRow("2", (0.0, 0.5)), CellRow("64", (None,) * 64)], "slot")
     assert [found.count(f'class="cell {kind}"') for kind in ("good", "bad", "none")] == [1, 1, 64]
     assert "\u2260" in found and found.count('class="sign ') == 2

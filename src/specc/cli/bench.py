@@ -59,7 +59,8 @@ def bench_verb(
     """Measure BUNDLE's speculative against its plain decoding; or compare BUNDLE, a saved report, with
     another.
     """
-    from specc.bench import page, shown, work
+    from specc.bench import page, work
+    from specc.bench.tables import tabulate
     from specc.cli import tables as show
 
     options = {
@@ -68,7 +69,11 @@ def bench_verb(
     saved = None if against == PLAIN else Path(against)
     request = work.BenchRequest(bundle, saved, options=options, **asked)
     with show.StageBars() as bars:
-        found = work.bench(request, bars.report)
+        report = work.bench(request, bars.report)
     if html is not None:
-        page.write(found, html)
-    out(found) if as_json else shown.report(found)
+        page.write_page(report, html)
+    if as_json:
+        out(report)
+        return
+    for table in tabulate(report):
+        show.table(table.title, table.columns, table.rows)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from specc.atomic import io_errors
 from specc.gate.report.page import render_page
+from specc.report.page import write_whole
 
 
 def report_paths(certificate: Path, folder: Path | None = None) -> tuple[Path, Path]:
@@ -30,22 +29,9 @@ def write_report(
         paths, (json.dumps(finite, indent=1, allow_nan=False) + "\n", render_page(finite)), strict=True
     ):
         with io_errors(f"writing the report {path}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, text)
     return paths
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Under a hidden name beside its place, synced, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with half.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(half, path)
-    finally:
-        half.unlink(missing_ok=True)
 
 
 def replace_non_finite(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The page's look: system letters, light or dark as the reader's system is, one column on a phone."""
+"""The style sheet of all pages: system fonts, light or dark as the reader's system is, one column on a phone."""
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1d2126;--soft:#5b6570;--paper:#fff;--card:#f5f6f8;--line:#d9dde2;
@@ -45,7 +45,10 @@ svg text{font-size:11.5px;fill:var(--ink)}
 .s3{stroke:var(--c3);stroke-dasharray:9 3 2 3}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}
 .dot.s0{fill:var(--c0)}.dot.s1{fill:var(--c1)}.dot.s2{fill:var(--c2)}.dot.s3{fill:var(--c3)}
 .dot.s4{fill:var(--c4)}.dot.s5{fill:var(--c5)}.dot{stroke-dasharray:none!important;stroke:var(--card)!important}
-.bar{fill:var(--c0)}
+.f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)}.f5{fill:var(--c5)}
+.swatch{stroke-width:9;stroke-dasharray:none!important}
+.base{stroke:var(--ink);stroke-dasharray:4 3}.whisker{stroke:var(--ink);stroke-width:1.5}
+.predicted{fill:var(--paper);stroke:var(--ink);stroke-width:1.5}
 .cell.good{fill:var(--okbg);stroke:var(--ok);stroke-width:.6}.cell.bad{fill:var(--no)}
 .cell.none{fill:var(--card);stroke:var(--line)}
 svg text.sign{text-anchor:middle;font-weight:700;font-size:12px}svg text.sign.bad{fill:var(--paper)}
