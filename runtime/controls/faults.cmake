@@ -83,7 +83,7 @@ fault(drop_low_q "a drawn token of low q is not sent (once drawn, judged)"
 fault(middle_accepted_only "a middle model sends what it accepted, not what it put in place of the rest"
   core/draft/draft_hierarchy.c
   [[  draft_append(depth, token, q, NULL, out);]]
-  [[  if (FAULT && !stands && depth < d->inner.n) return -1;
+  [[  if (FAULT && !accepted && depth < d->inner.n) return -1;
   draft_append(depth, token, q, NULL, out);]])
 
 fault(middle_same_random "a middle model judges with the numbers that the target judges with"

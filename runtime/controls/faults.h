@@ -2,7 +2,7 @@
 #ifndef SPECC_FAULTS_H
 #define SPECC_FAULTS_H
 #include "fault_list.h"
-#include "specc.h"
+#include "specc_extend.h"
 #include <stdatomic.h>
 
 #define SPECC_FAULT_ENUM(name) SPECC_FAULT_##name,

@@ -1,7 +1,7 @@
 /* variants.c - which instructions this CPU has, and whether the dot that uses them gives the scalar one's
  * bits here. */
 #include "ops/kernels.h"
-#include "specc.h"
+#include "specc_judge.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

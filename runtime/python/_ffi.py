@@ -1,4 +1,4 @@
-"""Loads libspecc.so over the header that C programs read: the part of specc.h between its cffi fences."""
+"""Loads libspecc.so over the headers that C programs read: their parts between the cffi fences."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from cffi import FFI
 from specc.errors import InputError, RuntimeFault
 
 HERE = Path(__file__).resolve().parent
+HEADERS = ("specc.h", "specc_extend.h", "specc_judge.h")
+"""In this order: each uses the types of those before it."""
 CONTROLS = "int specc_fault_set(const char *name); const char *specc_fault_name(int index);"
 CALLER_FAULTS = ("SPECC_E_ARGUMENT", "SPECC_E_CAPACITY", "SPECC_E_FORMAT", "SPECC_E_UNSUPPORTED")
 
 
 def header_text(path: Path) -> str:
-    """The declarations between the fences of specc.h, without SPECC_API."""
+    """The declarations between the fences of a header, without SPECC_API."""
     text = path.read_text(encoding="ascii")
     begin = text.index("*/", text.index("/* cffi: begin")) + 2
     return text[begin : text.index("/* cffi: end */")].replace("SPECC_API ", "")
@@ -33,16 +35,25 @@ def struct_names(header: str) -> list[str]:
     return re.findall(r"typedef struct (\w+) \{", header)
 
 
-def beside(name: str) -> Path:
+def find_file(name: str) -> Path:
     """A file of this package; an editable install keeps built ones in another folder, a checkout one level up."""
     folders = [HERE, *map(Path, sys.modules[__package__].__path__), HERE.parent]
     return next((folder / name for folder in folders if (folder / name).is_file()), HERE / name)
 
 
-HEADER = header_text(beside("include/specc.h"))
-ffi: Any = FFI()
-ffi.cdef(HEADER)
-ffi.cdef(CONTROLS)
+def parse_headers() -> tuple[Any, list[str]]:
+    """An FFI that knows all declarations, and the names of the structs with a public layout."""
+    parsed: Any = FFI()
+    structs = []
+    for name in HEADERS:
+        text = header_text(find_file(f"include/{name}"))
+        parsed.cdef(text)
+        structs += struct_names(text)
+    parsed.cdef(CONTROLS)
+    return parsed, structs
+
+
+ffi, STRUCTS = parse_headers()
 
 
 class Library:
@@ -96,7 +107,7 @@ def text_of(pointer: Any) -> str:
 def library() -> Library:
     """The shipped library: libspecc.so beside this file, or the file that SPECC_LIBRARY names."""
     override = os.environ.get("SPECC_LIBRARY")
-    return Library(Path(override) if override else beside("libspecc.so"))
+    return Library(Path(override) if override else find_file("libspecc.so"))
 
 
 @cache
@@ -133,9 +144,9 @@ def _check_version(c: Any, path: Path) -> None:
 
 def _check_layout(c: Any, path: Path) -> None:
     """Every public struct has the size that this process' compiler rules give it."""
-    for name in struct_names(HEADER):
+    for name in STRUCTS:
         theirs, ours = c.specc_sizeof(name.encode()), ffi.sizeof(name)
         if theirs != ours:
             raise RuntimeFault(
-                f"{path} lays {name} out in {theirs} bytes, specc.h in {ours}; reinstall specc", 5
+                f"{path} lays {name} out in {theirs} bytes, its headers in {ours}; reinstall specc", 5
             )

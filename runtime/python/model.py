@@ -207,7 +207,7 @@ class Model:
     def apply(self, certificate: Certificate) -> None:
         """Puts a certificate in force for sessions made afterwards."""
         c = to_struct(self._library, certificate)
-        self._library.check(self._library.c.specc_model_certify(self._pointer(), c))
+        self._library.check(self._library.c.specc_model_set_certificate(self._pointer(), c))
 
     def save_certificate(
         self, certificate: Certificate, folder: str | Path, report: Mapping[str, Any] | None = None
@@ -225,7 +225,7 @@ class Model:
     def certificate_note(self, path: str | Path) -> tuple[bool, str]:
         """Whether the certificate file is for this engine on this device, and the sentence that says why or why not."""
         note = ffi.new("char[512]")
-        fits = self._library.c.specc_certificate_note(self._pointer(), _path(path), note, 512)
+        fits = self._library.c.specc_certificate_explain(self._pointer(), _path(path), note, 512)
         return bool(fits), text_of(note)
 
     def close(self) -> None:

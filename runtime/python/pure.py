@@ -51,7 +51,7 @@ class Judged:
     """Rows of one round, judged."""
 
     p: npt.NDArray[np.float64]  # [rows, n_ids] the distributions
-    stands: npt.NDArray[np.int32]  # [rows] 1 where the proposed token stands; 0 in the last row
+    accepted: npt.NDArray[np.int32]  # [rows] 1 where the proposed token is accepted; 0 in the last row
     token: npt.NDArray[np.int32]  # [rows] what each row's slot holds
 
 
@@ -79,7 +79,7 @@ def judge_rows(
         np.empty(rows.shape, np.float64), np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
     )
     j = ffi.new(
-        "specc_judging *",
+        "specc_round *",
         {
             "options": c,
             "history": int_pointer(past),
@@ -101,7 +101,7 @@ def judge_rows(
             ffi.cast("float *", rows.ctypes.data),
             rows.shape[1],
             ffi.cast("double *", out.p.ctypes.data),
-            int_pointer(out.stands),
+            int_pointer(out.accepted),
             int_pointer(out.token),
         )
     )

@@ -42,8 +42,8 @@ class Decision:
 
     position: int  # of the emitted token among prompt and output
     drafted: int | None  # the proposed id
-    emitted: int  # the id that stands
-    accepted: bool  # the proposed id stands
+    emitted: int  # the id of this place
+    accepted: bool  # the proposed id is the emitted one
     p_drafted: float | None
     q_drafted: float | None  # 1 for one-hot
     p_emitted: float
@@ -138,7 +138,7 @@ class Session:
         out = np.empty((tokens.size if wanted else 0, self._vocab), np.float32)
         pointer = ffi.cast("float *", out.ctypes.data) if wanted else ffi.NULL
         self._library.check(
-            self._library.c.specc_session_rows(
+            self._library.c.specc_session_score(
                 self._pointer(), int_pointer(tokens), tokens.size, past, width, pointer
             )
         )

@@ -1,7 +1,7 @@
 /* expect.h - the few words that the C tests are written in. */
 #ifndef SPECC_EXPECT_H
 #define SPECC_EXPECT_H
-#include "specc.h"
+#include "specc_judge.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

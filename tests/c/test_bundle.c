@@ -182,7 +182,7 @@ static int find_changed(const char *text, const char *from, const char *to, bool
 /* What is said of the changed file. */
 static bool noted(const specc_model *model, const char *says) {
   char note[512];
-  int fits = specc_certificate_note(model, at("changed/x.json"), note, sizeof note);
+  int fits = specc_certificate_explain(model, at("changed/x.json"), note, sizeof note);
   bool said = strstr(note, says) != NULL;
   if (!said) fprintf(stderr, "  the note is: %s\n", note);
   return said && fits == !strcmp(says, "it is for this engine");

@@ -158,7 +158,7 @@ static void test_certificate(void) {
   EXPECT(!specc_certify(m, &o, &c));
   EXPECT(c.kind == SPECC_CERT_BIT_EXACT && c.rows_compared > 1000 && !c.reasons);
   for (int i = 0; i < c.n_widths; i++) EXPECT(c.width_class[i] == 0 && !c.rows_different[i]);
-  EXPECT(!specc_model_certify(m, &c) && !specc_model_info_get(m, &info) && info.enabled);
+  EXPECT(!specc_model_set_certificate(m, &c) && !specc_model_info_get(m, &info) && info.enabled);
   specc_model_free(m);
 }
 
@@ -204,13 +204,13 @@ static void test_more_refusals(void) {
   EXPECT(!specc_model_info_get(m, &info));
   specc_certificate c = info.certificate;
   c.k = 100000;
-  EXPECT(specc_model_certify(m, &c) == SPECC_E_ARGUMENT);
+  EXPECT(specc_model_set_certificate(m, &c) == SPECC_E_ARGUMENT);
   c.k = 0;
   c.kind = 77;
-  EXPECT(specc_model_certify(m, &c) == SPECC_E_ARGUMENT);
+  EXPECT(specc_model_set_certificate(m, &c) == SPECC_E_ARGUMENT);
   c.kind = SPECC_CERT_BOUNDED;
   c.law_width = 1000;
-  EXPECT(specc_model_certify(m, &c) == SPECC_E_ARGUMENT);
+  EXPECT(specc_model_set_certificate(m, &c) == SPECC_E_ARGUMENT);
   specc_request_default(&r);
   EXPECT(specc_distribution(&r.options, logits, 4, 4, far, 1, 0, p) == SPECC_E_ARGUMENT);
   EXPECT(specc_distribution(&r.options, logits, 4, 4, NULL, 2, 0, p) == SPECC_E_ARGUMENT);

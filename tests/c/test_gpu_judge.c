@@ -47,7 +47,7 @@ static specc_options make_options(int32_t *ids, double *values, int32_t vocab) {
 }
 
 static void compare(bench *b, float *logits, double *p, int32_t vocab, int flat) {
-  int32_t ids[1], history[40], proposed[ROWS - 1], stands[2][ROWS], token[2][ROWS];
+  int32_t ids[1], history[40], proposed[ROWS - 1], accepted[2][ROWS], token[2][ROWS];
   double values[1], spread = flat ? 0.01 : 2 + 10 * unit();
   specc_options o = make_options(ids, values, vocab);
   for (int32_t i = 0; i < ROWS * vocab; i++) logits[i] = (float)((unit() + unit() - 1) * spread);
@@ -56,7 +56,7 @@ static void compare(bench *b, float *logits, double *p, int32_t vocab, int flat)
     proposed[i] = (int32_t)roll((uint32_t)vocab);
     if (roll(2)) logits[i * vocab + proposed[i]] += 12;
   }
-  specc_judging j = {.options = &o,
+  specc_round j = {.options = &o,
       .history = history,
       .proposed = proposed,
       .seed = state,
@@ -72,13 +72,13 @@ static void compare(bench *b, float *logits, double *p, int32_t vocab, int flat)
       !b->gpu.driver->to_device(b->logits, logits, sizeof(float) * (size_t)ROWS * (size_t)vocab, b->stream) &&
       !b->gpu.driver->stream_wait(b->stream));
   double begin = now();
-  EXPECT_OK(gpu_judge_run(b->judge, &b->kernels, &j, b->logits, stands[0], token[0]));
+  EXPECT_OK(gpu_judge_run(b->judge, &b->kernels, &j, b->logits, accepted[0], token[0]));
   b->there += now() - begin, begin = now();
-  EXPECT_OK(specc_judge_rows(&j, logits, vocab, p, stands[1], token[1]));
+  EXPECT_OK(specc_judge_rows(&j, logits, vocab, p, accepted[1], token[1]));
   b->here += now() - begin;
   for (int row = 0, reached = 1; row < ROWS && reached; row++) {
-    EXPECT(stands[0][row] == stands[1][row] && token[0][row] == token[1][row]);
-    reached = stands[1][row], b->rows++;
+    EXPECT(accepted[0][row] == accepted[1][row] && token[0][row] == token[1][row]);
+    reached = accepted[1][row], b->rows++;
   }
 }
 

@@ -4,7 +4,7 @@
 #include "core/io/json.h"
 #include "core/io/sha256.h"
 #include "expect.h"
-#include "specc.h"
+#include "specc_judge.h"
 
 /* ------------------------------------------------------------------ what is read */
 static void test_values(void) {

@@ -20,7 +20,7 @@ static double unit(void) {
 
 typedef struct round {
   specc_options options;
-  specc_judging j;
+  specc_round j;
   float logits[ROWS * MOST];
   int32_t history[64], proposed[ROWS], bias_ids[3], banned[2];
   double bias_values[3], q[ROWS][MOST];
@@ -82,7 +82,7 @@ static int32_t make_case(round_case *c) {
   for (int32_t i = 0; i < 64; i++) c->history[i] = (int32_t)roll((uint32_t)n);
   int32_t n_history = (int32_t)roll(59);
   c->banned[0] = 0, c->banned[1] = n - 1;
-  c->j = (specc_judging){.options = &c->options,
+  c->j = (specc_round){.options = &c->options,
       .history = c->history,
       .proposed = c->proposed,
       .q = roll(2) ? c->rows_q : NULL,
@@ -104,7 +104,7 @@ static int32_t make_case(round_case *c) {
 /* What the session decides for one row: round.c's judge_slot and choose. */
 static int reference(
     workspace *w, const round_case *c, int32_t n_logits, int32_t i, double *p, int32_t *token) {
-  const specc_judging *j = &c->j;
+  const specc_round *j = &c->j;
   int32_t history[64 + ROWS];
   memcpy(history, j->history, (size_t)j->n_history * sizeof *history);
   for (int32_t k = 0; k < i; k++) history[j->n_history + k] = j->proposed[k];
@@ -120,14 +120,14 @@ static int reference(
   return judge(w, p, (drawn){x, j->q ? j->q[i] : NULL, NULL}, j->rule, z, j->position + i, token);
 }
 
-static int64_t rows_judged, accepted, refused;
+static int64_t rows_judged, rows_accepted, refused;
 
 static void compare(round_case *c) {
   static double p[ROWS * MOST], want[MOST];
-  int32_t n_logits = make_case(c), n = c->j.n_ids, stands[ROWS], token[ROWS];
+  int32_t n_logits = make_case(c), n = c->j.n_ids, accepted[ROWS], token[ROWS];
   workspace w;
   EXPECT(!workspace_create(&w, n));
-  int code = specc_judge_rows(&c->j, c->logits, n_logits, p, stands, token);
+  int code = specc_judge_rows(&c->j, c->logits, n_logits, p, accepted, token);
   for (int32_t i = 0; i < c->j.rows; i++) {
     int32_t expected = -1;
     int stood = reference(&w, c, n_logits, i, want, &expected);
@@ -138,8 +138,8 @@ static void compare(round_case *c) {
     }
     if (code) continue; /* a later row has nothing left */
     EXPECT(!memcmp(want, p + (size_t)i * (size_t)n, (size_t)n * sizeof *want));
-    EXPECT(stands[i] == stood && token[i] == expected);
-    rows_judged++, accepted += stood;
+    EXPECT(accepted[i] == stood && token[i] == expected);
+    rows_judged++, rows_accepted += stood;
   }
   workspace_free(&w);
 }
@@ -147,15 +147,15 @@ static void compare(round_case *c) {
 /* A wrong arithmetic would be seen: one ulp in one logit changes the bits of p. */
 static void sharpness(round_case *c) {
   static double p[ROWS * MOST], moved[ROWS * MOST];
-  int32_t stands[ROWS], token[ROWS], n_logits;
+  int32_t accepted[ROWS], token[ROWS], n_logits;
   do n_logits = make_case(c);
   while (n_logits < 10);
   c->options = (specc_options){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
   c->j.banned_rows = 0;
-  EXPECT(!specc_judge_rows(&c->j, c->logits, n_logits, p, stands, token));
+  EXPECT(!specc_judge_rows(&c->j, c->logits, n_logits, p, accepted, token));
   int32_t at = likeliest(c->logits, n_logits);
   c->logits[at] = nextafterf(c->logits[at], 1e9f);
-  EXPECT(!specc_judge_rows(&c->j, c->logits, n_logits, moved, stands, token));
+  EXPECT(!specc_judge_rows(&c->j, c->logits, n_logits, moved, accepted, token));
   EXPECT(memcmp(p, moved, (size_t)c->j.n_ids * sizeof *p));
 }
 
@@ -165,13 +165,13 @@ int main(void) {
   for (int i = 0; i < 20; i++) sharpness(c);
   c->logits[2] = NAN, c->j.rows = 1, c->j.n_proposed = 0;
   static double p[MOST];
-  int32_t stands, token;
-  EXPECT(specc_judge_rows(&c->j, c->logits, c->j.n_ids, p, &stands, &token) == SPECC_E_NUMERICS);
+  int32_t accepted, token;
+  EXPECT(specc_judge_rows(&c->j, c->logits, c->j.n_ids, p, &accepted, &token) == SPECC_E_NUMERICS);
   c->j.rows = 3;
-  EXPECT(specc_judge_rows(&c->j, c->logits, c->j.n_ids, p, &stands, &token) == SPECC_E_ARGUMENT);
+  EXPECT(specc_judge_rows(&c->j, c->logits, c->j.n_ids, p, &accepted, &token) == SPECC_E_ARGUMENT);
   printf("%lld rows equal bit for bit, %lld proposals stood, %lld rows had nothing left\n",
-      (long long)rows_judged, (long long)accepted, (long long)refused);
-  EXPECT(rows_judged > 3000 && accepted > 300 && refused < 300);
+      (long long)rows_judged, (long long)rows_accepted, (long long)refused);
+  EXPECT(rows_judged > 3000 && rows_accepted > 300 && refused < 300);
   free(c);
   return 0;
 }

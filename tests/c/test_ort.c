@@ -2,7 +2,7 @@
  * refusals. SPECC_ENGINE_LIBRARY names libonnxruntime; SPECC_OLD_ENGINE a library built from old_engine.c
  * (optional). */
 #include "expect.h"
-#include "specc.h"
+#include "specc_judge.h"
 #include "tiny_graph.h"
 #include <pthread.h>
 #include <unistd.h>

@@ -130,7 +130,7 @@ static void test_whole(int32_t cache_type, int32_t rows_out, const char *integra
   EXPECT_OK(certify(model, &certificate));
   EXPECT(certificate.kind == SPECC_CERT_BIT_EXACT && certificate.rows_compared > 200);
   for (int32_t i = 0; i < 5; i++) EXPECT(certificate.width_class[i] == 0);
-  EXPECT_OK(specc_model_certify(model, &certificate));
+  EXPECT_OK(specc_model_set_certificate(model, &certificate));
   int64_t proposed = 0, accepted = 0;
   for (int rule = 0; rule < 2; rule++)
     for (uint64_t seed = 0; seed < 6; seed++) {
@@ -201,7 +201,7 @@ static void test_kernels(const char *integrated) {
     specc_model *model = make_model(&backend);
     specc_certificate certificate;
     EXPECT_OK(certify(model, &certificate));
-    EXPECT_OK(specc_model_certify(model, &certificate));
+    EXPECT_OK(specc_model_set_certificate(model, &certificate));
     int before = count("stub_cuda_kernels");
     for (int which = 0; which < 32; which++) lengths[there][which] = many(model, which, texts[there][which]);
     EXPECT(there ? count("stub_cuda_kernels") - before > 100 : count("stub_cuda_kernels") == before);

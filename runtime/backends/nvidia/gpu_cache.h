@@ -2,7 +2,7 @@
 #ifndef SPECC_GPU_CACHE_H
 #define SPECC_GPU_CACHE_H
 #include "abi/cuda_driver.h"
-#include "specc.h"
+#include "specc_extend.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -2,6 +2,7 @@
 #include "abi/cuda_driver.h"
 #include "backends/nvidia/gpu_memory.h"
 #include "core/io/error.h"
+#include "specc_extend.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -128,7 +128,7 @@ static void *stage(gpu_judge *g, const void *data, size_t bytes) {
   return as_pointer(g->device + at);
 }
 
-static int stage_all(gpu_judge *g, const specc_judging *j, void **options, size_t *answers) {
+static int stage_all(gpu_judge *g, const specc_round *j, void **options, size_t *answers) {
   const judge_inputs *in = &g->in;
   judge_buffers *b = &g->buffers;
   judge_answer empty[JUDGE_ROWS] = {{0, 0, -1, 0}};
@@ -161,8 +161,8 @@ static int launch(gpu_judge *g, const gpu_kernels *k, int32_t rows, void *option
       "could not start the row kernels", AGAIN);
 }
 
-int gpu_judge_run(gpu_judge *g, const gpu_kernels *k, const specc_judging *j, cuda_address logits,
-    int32_t *stands, int32_t *token) {
+int gpu_judge_run(gpu_judge *g, const gpu_kernels *k, const specc_round *j, cuda_address logits,
+    int32_t *accepted, int32_t *token) {
   const cuda_driver *d = g->gpu->driver;
   size_t at;
   void *options;
@@ -179,10 +179,10 @@ int gpu_judge_run(gpu_judge *g, const gpu_kernels *k, const specc_judging *j, cu
         "could not copy a round's answers", AGAIN);
   if (!code) code = cuda_check(d, d->stream_wait(g->stream), "failed in the row kernels", AGAIN);
   for (int32_t i = 0, reached = 1; !code && i < j->rows; i++) {
-    stands[i] = reached ? answers[i].stands : 0, token[i] = reached ? answers[i].token : -1;
+    accepted[i] = reached ? answers[i].accepted : 0, token[i] = reached ? answers[i].token : -1;
     if (reached)
       code = judge_failed(&answers[i], j); /* a row that the round does not reach may have no law */
-    reached = stands[i];
+    reached = accepted[i];
   }
   return code;
 }

@@ -3,7 +3,7 @@
 #ifndef SPECC_GPU_JUDGE_H
 #define SPECC_GPU_JUDGE_H
 #include "abi/cuda_driver.h"
-#include "specc.h"
+#include "specc_extend.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,8 +24,8 @@ int gpu_judge_create(gpu_judge **out, const cuda_gpu *gpu, cuda_stream stream, i
 void gpu_judge_free(gpu_judge *g);
 /* logits [rows][vocab] on the device, written by work queued in the stream; waits for the answer. One-hot
  * proposals only. */
-int gpu_judge_run(gpu_judge *g, const gpu_kernels *k, const specc_judging *j, cuda_address logits,
-    int32_t *stands, int32_t *token);
+int gpu_judge_run(gpu_judge *g, const gpu_kernels *k, const specc_round *j, cuda_address logits,
+    int32_t *accepted, int32_t *token);
 
 #ifdef __cplusplus
 }

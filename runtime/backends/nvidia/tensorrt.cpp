@@ -535,12 +535,12 @@ int poison(void *opened, int32_t from, float value) {
   });
 }
 
-int judge_rows(void *opened, const specc_judging *judging, int32_t *stands, int32_t *token) {
+int judge_rows(void *opened, const specc_round *round, int32_t *accepted, int32_t *token) {
   return guarded([&] {
     Cache *c = static_cast<Cache *>(opened);
     int code = cuda_enter(&c->e->given->gpu);
     if (code) return code;
-    code = gpu_judge_run(c->judge, &c->e->kernels, judging, c->ports[LOGITS].device, stands, token);
+    code = gpu_judge_run(c->judge, &c->e->kernels, round, c->ports[LOGITS].device, accepted, token);
     cuda_leave(&c->e->given->gpu);
     return code;
   });

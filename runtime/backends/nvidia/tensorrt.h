@@ -3,7 +3,7 @@
 #ifndef SPECC_TENSORRT_H
 #define SPECC_TENSORRT_H
 #include "abi/cuda_driver.h"
-#include "specc.h"
+#include "specc_extend.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------ the session */
 /* Row counts change from call to call, so a memory pattern of one call would not fit the next. */
-static int set_options(const library *lib, OrtSessionOptions *options, int threads, bool takes_turns) {
+static int set_options(const library *lib, OrtSessionOptions *options, int threads, bool shares_cores) {
   const ort_api *api = &lib->api;
   const char *action = "refused", *thing = "a session option", *advice = "install another version";
   int code = ort_check(lib, api->SetIntraOpNumThreads(options, threads), action, thing, advice);
@@ -22,7 +22,7 @@ static int set_options(const library *lib, OrtSessionOptions *options, int threa
     code = ort_check(lib, api->SetSessionExecutionMode(options, ORT_SEQUENTIAL), action, thing, advice);
   if (!code) code = ort_check(lib, api->DisableMemPattern(options), action, thing, advice);
   /* Each session has its own pool, whose threads wait for the next call by spinning. */
-  if (!code && takes_turns)
+  if (!code && shares_cores)
     code = ort_check(
         lib, api->AddSessionConfigEntry(options, "session.force_spinning_stop", "1"), action, thing, advice);
   if (!code)
@@ -40,7 +40,7 @@ static int create_session(engine *e, const specc_ort_options *o, int threads) {
         SPECC_E_IO, "there is no graph file %s; check the path or build the bundle again", model);
   int code = ort_check(
       e->lib, e->lib->api.CreateSessionOptions(&options), "could not prepare", model, "close other programs");
-  if (!code) code = set_options(e->lib, options, threads, o->takes_turns != 0);
+  if (!code) code = set_options(e->lib, options, threads, o->shares_cores != 0);
   if (!code)
     code = ort_check(e->lib, RegisterCustomOps(options, e->lib->base), "could not take specc's operators for",
         model, "install a newer one");

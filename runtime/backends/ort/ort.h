@@ -2,7 +2,7 @@
 #ifndef SPECC_ORT_H
 #define SPECC_ORT_H
 #include "abi/ort_abi.h"
-#include "specc.h"
+#include "specc_extend.h"
 
 typedef struct library {
   struct library *next;

@@ -1,5 +1,6 @@
 /* table.c - a Markov table as an engine: p and q are known exactly, the cache is a list of ids. */
 #include "core/io/error.h"
+#include "specc_judge.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

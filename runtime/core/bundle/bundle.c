@@ -4,6 +4,7 @@
 #include "core/io/files.h"
 #include "core/io/json.h"
 #include "core/io/sha256.h"
+#include "specc_judge.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,7 +351,7 @@ static int open_engine(const bundle *b, const char *name, specc_backend *backend
   if (!code) code = read_engine(b, engine, section, &o);
   o.model = path;
   if (code) return code;
-  o.takes_turns = json_get(json_get(b->root, "engines"), "draft") != NULL;
+  o.shares_cores = json_get(json_get(b->root, "engines"), "draft") != NULL;
   if (!strcmp(kind, "ort")) return open_ort(b, engine, section, &o, backend);
   if (!strcmp(kind, "tensorrt")) return open_tensorrt(b, engine, section, &o, false, backend);
   if (!strcmp(kind, "tensorrt-rtx")) return open_tensorrt(b, engine, section, &o, true, backend);
@@ -529,7 +530,7 @@ static int certify(const bundle *b, specc_model *model) {
   bool found =
       b->options->certificates && specc_certificate_find(model, b->options->certificates, &certificate);
   if (!found) found = specc_certificate_find(model, own, &certificate);
-  return found ? specc_model_certify(model, &certificate) : SPECC_OK;
+  return found ? specc_model_set_certificate(model, &certificate) : SPECC_OK;
 }
 
 static int open_bundle(bundle *b, specc_model **model) {

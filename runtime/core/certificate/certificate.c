@@ -5,6 +5,7 @@
 #include "core/io/files.h"
 #include "core/io/json.h"
 #include "core/io/sha256.h"
+#include "specc_judge.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -206,7 +207,7 @@ static int check_certificate(const struct specc_model *model, const specc_certif
         SPECC_E_ARGUMENT, "the certificate is not one that specc_certify filled; run it first");
   if (!model->engine_sha256[0])
     return specc_error(SPECC_E_UNSUPPORTED, "a model without a bundle has no engine hash that a certificate "
-                                            "could be bound to; use specc_model_certify");
+                                            "could be bound to; use specc_model_set_certificate");
   return SPECC_OK;
 }
 

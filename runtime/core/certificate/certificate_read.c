@@ -196,10 +196,10 @@ static const char *read_file(const struct specc_model *model, const identity *id
   return why;
 }
 
-int specc_certificate_note(const specc_model *model, const char *path, char *note, size_t n_note) {
+int specc_certificate_explain(const specc_model *model, const char *path, char *note, size_t n_note) {
   if (!model || !path || !note || !n_note)
     return specc_error(
-               SPECC_E_ARGUMENT, "specc_certificate_note needs a model, a path and a place for the note"),
+               SPECC_E_ARGUMENT, "specc_certificate_explain needs a model, a path and a place for the note"),
            0;
   identity id = certificate_identity(model);
   specc_certificate c = {0};

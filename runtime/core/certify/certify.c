@@ -5,6 +5,7 @@
 #include "core/io/clock.h"
 #include "core/io/error.h"
 #include "core/numbers/arithmetic.h"
+#include "specc_judge.h"
 #include <stdbool.h>
 #include <stdlib.h>
 

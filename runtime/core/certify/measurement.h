@@ -2,6 +2,7 @@
 #ifndef SPECC_MEASUREMENT_H
 #define SPECC_MEASUREMENT_H
 #include "core/model/model.h"
+#include "specc_judge.h"
 
 /* Calls of a width that are timed, widths in turn: some seconds, so that one busy moment decides no price. */
 #define TIMES 63

@@ -1,15 +1,15 @@
 /* draft_hierarchy.c - a small draft speeds up a middle model, which drafts for the target.
  *
  * Why this is exact. Let q be the middle model's distribution. Each node is the outcome of one speculative
- * step of the middle model: the small draft's token stands with chance min(1, q/r), else one is drawn from (q
- * - r)+, and behind accepted ones from q itself; so given the nodes before it a node follows q, whatever the
- * small draft is. All of them go to the target, the replaced ones too, each with its row q, and the target's
- * rule needs no more than that: x ~ q given the past, and numbers of its own. Hence three duties. (1)
- * Everything that the middle model emits is sent: whether it accepted a token is known only by looking at it,
- * so sending only those sends tokens of another law than q. (2) The inner judgement has its own numbers
- * (`stage` of the noise): the target's would be correlated with the token that they judge. (3) No node is
- * emitted beyond K: the small draft is asked for so few that one more always fits. Under `coupled` a node is
- * the middle model's own race winner.
+ * step of the middle model: the small draft's token is accepted with chance min(1, q/r), else one is drawn
+ * from (q - r)+, and behind accepted ones from q itself; so given the nodes before it a node follows q,
+ * whatever the small draft is. All of them go to the target, the replaced ones too, each with its row q, and
+ * the target's rule needs no more than that: x ~ q given the past, and numbers of its own. Hence three
+ * duties. (1) Everything that the middle model emits is sent: whether it accepted a token is known only by
+ * looking at it, so sending only those sends tokens of another law than q. (2) The inner judgement has its
+ * own numbers (`stage` of the noise): the target's would be correlated with the token that they judge. (3)
+ * No node is emitted beyond K: the small draft is asked for so few that one more always fits. Under
+ * `coupled` a node is the middle model's own race winner.
  *
  * One rollback rule for the middle model's cache: a lower length. */
 #include "core/draft/drafting.h"
@@ -104,31 +104,31 @@ static int ask_small(hierarchy_state *d, const specc_draft_context *c, int32_t h
   return code;
 }
 
-/* Node `depth` from the middle model's row: 1 the small draft's token stands, 0 another one does, -1 none is
- * proposed; below: an error. */
+/* Node `depth` from the middle model's row: 1 the small draft's token is accepted, 0 another one is emitted,
+ * -1 none is proposed; below: an error. */
 static int emit(hierarchy_state *d, const specc_draft_context *c, int32_t depth, const float *logits,
     specc_proposal *out) {
   workspace *work = sampler_workspace(c->sampler);
   noise inner = {c->seed, c->sample, 1};
   double *q = c->q[depth], top = 0;
-  int32_t token, at = c->n_tokens + depth, stands = 0;
+  int32_t token, at = c->n_tokens + depth, accepted = 0;
   int code = specc_draft_shape(c->sampler, logits, d->h->middle->vocab, NULL, depth, q, &top);
   if (code) return -1 - code;
   if (!specc_draft_pays(c->sampler, depth, SOURCE_HEAD + (top < 1 ? (int32_t)(8 * top) : 7), 0)) return -1;
   if (depth < d->inner.n) {
     drawn y = {d->inner.token[depth], d->inner.q[depth], d->inner.map[depth]};
-    stands = judge(work, q, y, c->rule, inner, at, &token);
+    accepted = judge(work, q, y, c->rule, inner, at, &token);
   } else {
     token = draw(q, NULL, c->n_ids, c->rule, inner, at, PURPOSE_TARGET, work->block);
   }
   if (token < 0) return -1 - specc_error(SPECC_E_NUMERICS, "a middle model's row gave no token to draw");
   draft_append(depth, token, q, NULL, out);
   code = specc_draft_put(c->sampler, depth, token);
-  return code ? -1 - code : stands;
+  return code ? -1 - code : accepted;
 }
 
-/* One call of the middle model: what the small draft proposed and stands, and one token more. *more: K may
- * not be reached yet. */
+/* One call of the middle model: what the small draft proposed and is accepted, and one token more. *more: K
+ * may not be reached yet. */
 static int inner_round(hierarchy_state *d, const specc_draft_context *c, specc_proposal *out, bool *more) {
   int32_t have = out->n, room = c->k - have - 1;
   const float *logits = NULL;
@@ -137,11 +137,11 @@ static int inner_round(hierarchy_state *d, const specc_draft_context *c, specc_p
   int code = ask_small(d, c, have, room < d->h->k ? room : d->h->k);
   if (!code) code = verify(d, c, c->n_tokens + d->inner.n, d->inner.n - have + 1, out, &logits);
   *more = !code && logits;
-  for (int32_t stands = 1; *more && stands == 1 && out->n <= d->inner.n;) {
+  for (int32_t accepted = 1; *more && accepted == 1 && out->n <= d->inner.n;) {
     const float *own = logits + (size_t)(out->n - have) * (size_t)d->h->middle->vocab;
-    stands = emit(d, c, out->n, own, out);
-    if (stands < -1) code = -1 - stands;
-    *more = stands >= 0;
+    accepted = emit(d, c, out->n, own, out);
+    if (accepted < -1) code = -1 - accepted;
+    *more = accepted >= 0;
   }
   int32_t valid =
       c->n_tokens + (out->n > have ? out->n - 1 : have); /* the last node emitted was never fed as such */

@@ -1,6 +1,7 @@
 /* draft_map.c - a reduced draft vocabulary: which target id each column of a draft's logits stands for. */
 #include "core/io/error.h"
 #include "core/io/files.h"
+#include "specc_extend.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* error.c - the last error of a thread. */
 #include "core/io/error.h"
+#include "specc_extend.h"
 #include <stdarg.h>
 #include <stdio.h>
 

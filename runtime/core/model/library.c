@@ -1,5 +1,5 @@
 /* library.c - what a binding asks of the library itself: version, struct sizes, names of the reasons. */
-#include "specc.h"
+#include "specc_judge.h"
 #include <string.h>
 
 int specc_version(void) {
@@ -14,7 +14,7 @@ size_t specc_sizeof(const char *name) {
   static const struct {
     const char *name;
     size_t size;
-  } sizes[] = {SIZE(specc_judging), SIZE(specc_draft_map), SIZE(specc_head_options),
+  } sizes[] = {SIZE(specc_round), SIZE(specc_draft_map), SIZE(specc_head_options),
       SIZE(specc_hierarchy_options), SIZE(specc_gpu), SIZE(specc_tensorrt_options), SIZE(specc_options),
       SIZE(specc_request), SIZE(specc_io), SIZE(specc_backend), SIZE(specc_ort_options),
       SIZE(specc_draft_context), SIZE(specc_proposal), SIZE(specc_drafter), SIZE(specc_certificate),

@@ -1,6 +1,7 @@
 /* model.c - engines, ids and the verdict, put together; read-only once sessions run. */
 #include "core/model/model.h"
 #include "core/io/error.h"
+#include "specc_judge.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +103,7 @@ int specc_model_create(const specc_model_parts *p, specc_model **out) {
   if (p->drafter) m->drafter = *p->drafter;
   specc_certificate c;
   first_certificate(m, p->assume_exact, &c);
-  specc_model_certify(m, &c);
+  specc_model_set_certificate(m, &c);
   *out = m;
   return SPECC_OK;
 }
@@ -123,8 +124,9 @@ static int32_t class_of(const specc_certificate *c, int32_t width) {
   return -1;
 }
 
-int specc_model_certify(specc_model *m, const specc_certificate *c) {
-  if (!m || !c) return specc_error(SPECC_E_ARGUMENT, "specc_model_certify needs a model and a certificate");
+int specc_model_set_certificate(specc_model *m, const specc_certificate *c) {
+  if (!m || !c)
+    return specc_error(SPECC_E_ARGUMENT, "specc_model_set_certificate needs a model and a certificate");
   if (c->kind < SPECC_CERT_NONE || c->kind > SPECC_CERT_BIT_EXACT || c->k < 0 || c->k > SPECC_MAX_K)
     return specc_error(SPECC_E_ARGUMENT,
         "the certificate has kind %d and k %d; use one that specc_certify filled", c->kind, c->k);

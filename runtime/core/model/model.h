@@ -1,7 +1,7 @@
 /* model.h - an open model: engines, drafter, ids, and what the certificate in force means for the loop. */
 #ifndef SPECC_MODEL_H
 #define SPECC_MODEL_H
-#include "specc.h"
+#include "specc_extend.h"
 
 struct specc_model {
   specc_backend target;
@@ -16,7 +16,7 @@ struct specc_model {
   specc_certificate certificate;
   char digest[65], engine_sha256[65];
   char device[256], fingerprint[65]; /* of the GPU or the CPU that computes: what certificates are bound to */
-  /* what the certificate means for the loop, set by specc_model_certify */
+  /* what the certificate means for the loop, set by specc_model_set_certificate */
   uint32_t reasons; /* 0: speculation may be on */
   int32_t law_width;
   int32_t prefill_in_class; /* 1: the cache is an exact function of the ids, prefixes may be kept */

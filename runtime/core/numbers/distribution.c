@@ -3,6 +3,7 @@
 #include "core/numbers/clones.h"
 #include "core/numbers/row_math.h"
 #include "core/numbers/sampling.h"
+#include "specc_judge.h"
 #include <stdbool.h>
 #include <stdlib.h>
 

@@ -38,7 +38,7 @@ static void add_edit(judge_inputs *in, int32_t first, int32_t id, int32_t is_out
 
 /* Row i sees the history and the i tokens proposed before it: its list is the row's before, one token longer.
  */
-static void fill_edits(judge_inputs *in, const specc_judging *j) {
+static void fill_edits(judge_inputs *in, const specc_round *j) {
   in->n_edits = 0;
   if (++in->stamp == INT32_MAX) in->stamp = 1, memset(in->stamps, 0, (size_t)j->n_ids * sizeof *in->stamps);
   for (int32_t i = 0; i < j->n_history; i++) add_edit(in, 0, j->history[i], i >= j->n_prompt);
@@ -56,7 +56,7 @@ static void fill_edits(judge_inputs *in, const specc_judging *j) {
   }
 }
 
-static int check(const specc_judging *j) {
+static int check(const specc_round *j) {
   if (!j || !j->options || j->n_ids < 1)
     return specc_error(SPECC_E_ARGUMENT, "judging rows needs options and at least one id");
   if (j->rows < 1 || j->rows > JUDGE_ROWS || j->n_proposed != j->rows - 1 || (j->n_proposed && !j->proposed))
@@ -78,7 +78,7 @@ static int check(const specc_judging *j) {
   return SPECC_OK;
 }
 
-static void fill_options(judge_options *to, const specc_judging *j, int32_t n_logits) {
+static void fill_options(judge_options *to, const specc_round *j, int32_t n_logits) {
   const specc_options *o = j->options;
   *to = (judge_options){.temperature = o->temperature,
       .top_p = o->top_p,
@@ -98,7 +98,7 @@ static void fill_options(judge_options *to, const specc_judging *j, int32_t n_lo
   while (to->order_room < j->n_ids) to->order_room *= 2;
 }
 
-int judge_inputs_fill(judge_inputs *in, const specc_judging *j, int32_t n_logits) {
+int judge_inputs_fill(judge_inputs *in, const specc_round *j, int32_t n_logits) {
   int code = check(j);
   if (code) return code;
   const specc_options *o = j->options;
@@ -116,7 +116,7 @@ int judge_inputs_fill(judge_inputs *in, const specc_judging *j, int32_t n_logits
   return SPECC_OK;
 }
 
-int judge_failed(const judge_answer *answer, const specc_judging *j) {
+int judge_failed(const judge_answer *answer, const specc_round *j) {
   switch (answer->status) {
   case JUDGE_NO_LOGITS:
     return specc_error(SPECC_E_NUMERICS, "the engine gave logits that are NaN or +infinity; nothing was "
@@ -143,7 +143,7 @@ typedef struct scratch {
   judge_answer answers[JUDGE_ROWS];
 } scratch;
 
-static int scratch_create(scratch *s, const judge_options *o, const specc_judging *j) {
+static int scratch_create(scratch *s, const judge_options *o, const specc_round *j) {
   size_t rows = (size_t)j->rows, n = (size_t)o->n_ids;
   *s = (scratch){.spare = calloc(rows * n, sizeof(double)),
       .block = calloc(rows * (n / 64 + 1), sizeof(double)),
@@ -164,7 +164,7 @@ static void scratch_free(scratch *s) {
 }
 
 /* q of every row, one-hot where a proposal has none. */
-static const double *flat_q(const specc_judging *j, double *to) {
+static const double *flat_q(const specc_round *j, double *to) {
   if (!j->q) return NULL;
   for (int32_t i = 0; i < j->n_proposed; i++) {
     double *row = to + (size_t)i * (size_t)j->n_ids;
@@ -176,8 +176,8 @@ static const double *flat_q(const specc_judging *j, double *to) {
   return to;
 }
 
-static int judge_all(const judge_inputs *in, const specc_judging *j, const float *logits, double *p,
-    scratch *s, int32_t *stands, int32_t *token) {
+static int judge_all(const judge_inputs *in, const specc_round *j, const float *logits, double *p, scratch *s,
+    int32_t *accepted, int32_t *token) {
   judge_shared shared;
   judge_buffers b = {.logits = logits,
       .q = flat_q(j, s->q),
@@ -199,23 +199,23 @@ static int judge_all(const judge_inputs *in, const specc_judging *j, const float
   for (int32_t row = 0; row < j->rows; row++) {
     int code = judge_failed(&s->answers[row], j);
     if (code) return code;
-    stands[row] = s->answers[row].stands, token[row] = s->answers[row].token;
+    accepted[row] = s->answers[row].accepted, token[row] = s->answers[row].token;
   }
   return SPECC_OK;
 }
 
-int specc_judge_rows(const specc_judging *j, const float *logits, int32_t n_logits, double *p,
-    int32_t *stands, int32_t *token) {
+int specc_judge_rows(const specc_round *j, const float *logits, int32_t n_logits, double *p,
+    int32_t *accepted, int32_t *token) {
   judge_inputs in;
   scratch s = {0};
-  if (!logits || n_logits < 1 || !p || !stands || !token)
-    return specc_error(SPECC_E_ARGUMENT, "judging rows needs logits, p, stands and token");
+  if (!logits || n_logits < 1 || !p || !accepted || !token)
+    return specc_error(SPECC_E_ARGUMENT, "judging rows needs logits, p, accepted and token");
   int code = check(j);
   if (code) return code;
   if ((code = judge_inputs_create(&in, j->n_ids, j->n_history))) return code;
   code = judge_inputs_fill(&in, j, n_logits);
   if (!code) code = scratch_create(&s, &in.options, j);
-  if (!code) code = judge_all(&in, j, logits, p, &s, stands, token);
+  if (!code) code = judge_all(&in, j, logits, p, &s, accepted, token);
   scratch_free(&s);
   judge_inputs_free(&in);
   return code;

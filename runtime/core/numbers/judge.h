@@ -1,8 +1,8 @@
 /* judge.h - what a round's judgement needs, laid out flat for judge_rows.h. */
-#ifndef SPECC_JUDGE_H
-#define SPECC_JUDGE_H
+#ifndef SPECC_NUMBERS_JUDGE_H
+#define SPECC_NUMBERS_JUDGE_H
 #include "core/numbers/judge_rows.h"
-#include "specc.h"
+#include "specc_judge.h"
 
 #define JUDGE_ROWS (SPECC_MAX_K + 1)
 
@@ -19,7 +19,7 @@ typedef struct judge_inputs {
 int judge_inputs_create(judge_inputs *in, int32_t n_ids, int32_t longest);
 void judge_inputs_free(judge_inputs *in);
 /* Fills in from j; the caller's pointers (bias, banned, q) are read where they are. */
-int judge_inputs_fill(judge_inputs *in, const specc_judging *j, int32_t n_logits);
+int judge_inputs_fill(judge_inputs *in, const specc_round *j, int32_t n_logits);
 /* The sentence of an answer that is no token. */
-int judge_failed(const judge_answer *answer, const specc_judging *j);
+int judge_failed(const judge_answer *answer, const specc_round *j);
 #endif

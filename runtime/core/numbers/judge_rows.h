@@ -31,7 +31,7 @@ typedef struct judge_row {
 
 enum judge_status { JUDGE_OK = 0, JUDGE_NO_LOGITS = 1, JUDGE_INFINITE = 2, JUDGE_NOTHING_LEFT = 3 };
 typedef struct judge_answer {
-  int32_t status, stands, token, reserved;
+  int32_t status, accepted, token, reserved;
 } judge_answer;
 
 /* Every buffer of a call. p, spare, order, block and buckets hold one slice for each row. */
@@ -284,18 +284,18 @@ JUDGE_BODY int32_t judge_residual(
   return s->any;
 }
 
-/* The token that stands in the row's slot; *stands: it is the proposed one. */
+/* The token of the row's slot; *accepted: it is the proposed one. */
 JUDGE_BODY int32_t judge_token(judge_shared *s, const judge_options *o, const double *p, const double *q,
-    int32_t x, int32_t position, double *spare, double *block, int32_t *stands) {
+    int32_t x, int32_t position, double *spare, double *block, int32_t *accepted) {
   int32_t token = s->token; /* temperature 0: the argmax */
-  *stands = 0;
+  *accepted = 0;
   if (o->temperature != 0 && x >= 0 && !o->coupled) {
     double u = uniform_at(o->seed, o->sample, position, 1, 0);
-    *stands = u * (q ? q[x] : 1.0) < p[x] || !judge_residual(s, p, q, x, o->n_ids, spare);
-    return *stands ? x : judge_inverse(s, o, spare, position, block);
+    *accepted = u * (q ? q[x] : 1.0) < p[x] || !judge_residual(s, p, q, x, o->n_ids, spare);
+    return *accepted ? x : judge_inverse(s, o, spare, position, block);
   }
   if (o->temperature != 0) token = judge_draw(s, o, p, position, block);
-  *stands = token == x;
+  *accepted = token == x;
   return token;
 }
 
@@ -310,7 +310,7 @@ JUDGE_BODY void judge_one(judge_shared *s, const judge_options *o, const judge_b
   answer.status = s->status;
   if (answer.status == JUDGE_OK) {
     judge_shape(s, o, p, spare, b->order + at * (size_t)o->order_room, b->buckets + at * BUCKETS);
-    answer.token = judge_token(s, o, p, q, r->proposed, o->position + row, spare, block, &answer.stands);
+    answer.token = judge_token(s, o, p, q, r->proposed, o->position + row, spare, block, &answer.accepted);
   }
   EACH(t) if (t == 0) b->answers[row] = answer;
 }

@@ -2,6 +2,7 @@
 #include "core/numbers/sampling.h"
 #include "core/numbers/clones.h"
 #include "core/numbers/row_math.h"
+#include "specc_judge.h"
 
 void specc_philox(uint64_t seed, const uint32_t counter[4], uint32_t out[4]) {
   memcpy(out, counter, 4 * sizeof *out);

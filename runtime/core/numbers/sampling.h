@@ -1,7 +1,7 @@
 /* sampling.h - rows of logits to distributions, and draws from them. Pure: state comes in, numbers go out. */
 #ifndef SPECC_SAMPLING_H
 #define SPECC_SAMPLING_H
-#include "specc.h"
+#include "specc_extend.h"
 
 /* What a draw is for. A number is used once per (seed, position, purpose, index, sample). */
 enum purpose { PURPOSE_TARGET = 0, PURPOSE_ACCEPT = 1, PURPOSE_DRAFT = 2, PURPOSE_RACE = 3 };
@@ -72,6 +72,6 @@ typedef struct drawn {
   const double *q;
   const specc_draft_map *map;
 } drawn;
-/* Judges x against p [n_ids]. Returns 1 if it stands, else 0 and *token, what is emitted instead. */
+/* Judges x against p [n_ids]. Returns 1 if it is accepted, else 0 and *token, what is emitted instead. */
 int judge(workspace *w, const double *p, drawn x, int rule, noise noise, int32_t position, int32_t *token);
 #endif

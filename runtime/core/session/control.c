@@ -95,9 +95,9 @@ int control_pays(control *c, int32_t depth, int32_t source, int32_t calls) {
   return 1;
 }
 
-static void count(control *c, int32_t source, bool stands) {
+static void count(control *c, int32_t source, bool accepted) {
   c->judged[source] += 1;
-  c->accepted[source] += stands;
+  c->accepted[source] += accepted;
 }
 
 /* Nodes whose being there may be known: up to the first rejection, and on while they are no draws; the first

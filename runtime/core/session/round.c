@@ -92,7 +92,7 @@ static int choose(specc_session *s, const row *r, int32_t position, int32_t *tok
   return code;
 }
 
-/* 1: the proposed token stands; 0: *token is emitted instead; negative: -error. */
+/* 1: the proposed token is accepted; 0: *token is emitted instead; negative: -error. */
 static int judge_slot(specc_session *s, const row *r, int32_t slot, int32_t *token) {
   const specc_proposal *d = &s->proposal;
   specc_options o = s->request.options;
@@ -116,11 +116,11 @@ static int accept(specc_session *s) {
   int32_t vocab = s->model->target.vocab, slot = 0;
   for (; slot < d->n; slot++) {
     row r = session_row(s, s->io.logits + (size_t)slot * (size_t)vocab, vocab, slot);
-    int stands = judge_slot(s, &r, slot, &s->emitted[slot]);
-    if (stands < 0) return -stands;
+    int accepted = judge_slot(s, &r, slot, &s->emitted[slot]);
+    if (accepted < 0) return -accepted;
     if (s->emitted[slot] < 0) return nothing_drawn();
-    if (s->traced) session_trace(s, slot, stands);
-    if (!stands) {
+    if (s->traced) session_trace(s, slot, accepted);
+    if (!accepted) {
       s->n_emitted = slot + 1;
       return SPECC_OK;
     }
@@ -144,9 +144,9 @@ static bool is_judged_there(const specc_session *s) {
 static int accept_there(specc_session *s) {
   const specc_model *m = s->model;
   int32_t n = s->proposal.n, early = s->request.min_new_tokens - (s->n_tokens - s->n_prompt),
-          stands[SPECC_MAX_K + 1];
+          accepted[SPECC_MAX_K + 1];
   int32_t bans = s->request.ignore_eos || early < 0 ? 0 : early < n + 1 ? early : n + 1;
-  specc_judging j = {.options = &s->request.options,
+  specc_round j = {.options = &s->request.options,
       .history = s->tokens,
       .proposed = s->proposal.token,
       .banned = m->eos,
@@ -161,8 +161,8 @@ static int accept_there(specc_session *s) {
       .n_prompt = s->n_prompt,
       .n_banned = m->n_eos,
       .banned_rows = bans};
-  int code = m->target.judge(s->cache, &j, stands, s->emitted);
-  for (s->n_emitted = 1; !code && s->n_emitted <= n && stands[s->n_emitted - 1];) s->n_emitted++;
+  int code = m->target.judge(s->cache, &j, accepted, s->emitted);
+  for (s->n_emitted = 1; !code && s->n_emitted <= n && accepted[s->n_emitted - 1];) s->n_emitted++;
   return code;
 }
 

@@ -3,6 +3,7 @@
 #include "core/io/error.h"
 #include "core/numbers/arithmetic.h"
 #include "core/session/session.h"
+#include "specc_judge.h"
 
 static int check_rows(const specc_session *s, const int32_t *ids, int32_t n, int32_t past, int32_t width) {
   const specc_model *m = s->model;
@@ -45,9 +46,9 @@ static int call_rows(
   return SPECC_OK;
 }
 
-int specc_session_rows(
+int specc_session_score(
     specc_session *s, const int32_t *ids, int32_t n, int32_t past, int32_t width, float *logits) {
-  if (!s || !ids) return specc_error(SPECC_E_ARGUMENT, "specc_session_rows needs a session and ids");
+  if (!s || !ids) return specc_error(SPECC_E_ARGUMENT, "specc_session_score needs a session and ids");
   if (!session_enter(s)) return session_busy();
   s->phase = PHASE_IDLE;
   int code = check_rows(s, ids, n, past, width);

@@ -7,6 +7,7 @@
 #include "core/session/control.h"
 #include "core/session/sampler.h"
 #include "core/session/text.h"
+#include "specc_judge.h"
 #include <stdatomic.h>
 
 enum phase { PHASE_IDLE, PHASE_PREFILL, PHASE_DECODE, PHASE_DONE };
@@ -66,5 +67,5 @@ int session_verify(specc_session *s);
 /* commit.c: takes over emitted[] token by token; returns enum specc_finish. */
 int session_commit(specc_session *s);
 /* trace.c: keeps what was just judged. */
-void session_trace(specc_session *s, int32_t slot, int stands);
+void session_trace(specc_session *s, int32_t slot, int accepted);
 #endif

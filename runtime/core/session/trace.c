@@ -1,6 +1,7 @@
 /* trace.c - what a round decided, kept for records that can be judged again. */
 #include "core/io/error.h"
 #include "core/session/session.h"
+#include "specc_judge.h"
 
 /* A q over a reduced vocabulary, spread over all ids where it lies: column c moves to ids[c] >= c, the
  * highest first. */
@@ -20,7 +21,7 @@ static const double *spread(specc_session *s, int32_t slot) {
 }
 
 /* The numbers behind a decision are drawn again: they depend on seed, position and purpose alone. */
-void session_trace(specc_session *s, int32_t slot, int stands) {
+void session_trace(specc_session *s, int32_t slot, int accepted) {
   bool judged = slot < s->proposal.n, greedy = s->request.options.temperature == 0;
   bool drawn = !greedy && s->request.rule == SPECC_RULE_REJECTION;
   int32_t position = s->n_tokens + slot, emitted = s->emitted[slot],
@@ -29,7 +30,7 @@ void session_trace(specc_session *s, int32_t slot, int stands) {
   s->decisions[s->n_decisions++] = (specc_decision){.position = position,
       .drafted = x,
       .emitted = emitted,
-      .accepted = stands,
+      .accepted = accepted,
       .p_drafted = !judged  ? 0
                    : greedy ? x == emitted
                             : s->p[x],
@@ -39,7 +40,7 @@ void session_trace(specc_session *s, int32_t slot, int stands) {
       .p_emitted = greedy ? 1 : s->p[emitted],
       .q = q,
       .u = drawn && judged ? noise_uniform(s->noise, position, PURPOSE_ACCEPT) : -1,
-      .draw = drawn && !stands ? noise_uniform(s->noise, position, PURPOSE_TARGET) : -1};
+      .draw = drawn && !accepted ? noise_uniform(s->noise, position, PURPOSE_TARGET) : -1};
 }
 
 int specc_session_trace(specc_session *s, int32_t on) {

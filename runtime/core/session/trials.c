@@ -1,6 +1,7 @@
 /* trials.c - many short generations of one prompt with consecutive seeds, for law tests. */
 #include "core/io/error.h"
 #include "core/session/session.h"
+#include "specc_judge.h"
 
 /* One round into out [2 + 2 k_max + 1]. */
 static int record_round(specc_session *s, int32_t *out) {
