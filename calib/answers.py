@@ -1,56 +1,38 @@
-"""Training data: the target's own answers, in shards on disk that are made once and never changed.
+"""The target's own answers to training prompts and to the prompts that drafts are measured on.
 
-A shard is a function of the target, its number and the seed alone, so that a run that was stopped goes on where it was.
+A shard depends on the target, its number and the seed alone: a stopped run goes on from its last shard.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from specc.calib import requests
-from specc.calib.prompts import CLASSES
+from specc.calib import prompts, training_prompts
+from specc.calib.samples import Sample
+from specc.calib.shards import list_shards, read_shard, write_shard
 
 if TYPE_CHECKING:
-    from specc.calib.batch import Ask, Batch
+    from specc.calib.batch import Answer, AnswerRequest, Batch
 
-SAMPLED = 0.8
-"""Temperature of every second answer; the others are greedy."""
-WRITTEN = 0.9
-"""Temperature of requests that the target writes itself."""
-LIMIT, REQUEST_LIMIT = 200, 64
-LONGEST = 400
+SLOTS, CAPACITY = 48, 640
+"""Of the batch that answers: sequences at a time, and most tokens of each."""
+ANSWER_TEMPERATURE = 0.8
+"""Of every second answer; the others are greedy."""
+PROMPT_TEMPERATURE = 0.9
+"""Of the prompts that the target writes itself."""
+LIMIT, PROMPT_LIMIT = 200, 64
+"""Most new tokens of an answer, and of a prompt that the target writes."""
+LONGEST_PROMPT = 400
 """Prompts of more tokens are left out."""
-GRAM = 8
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A prompt with its answer."""
-
-    kind: str
-    temperature: float
-    ids: npt.NDArray[np.int32]
-    """[n] prompt and answer, the end token included where it came."""
-    n_prompt: int
-    n_user: int
-    """Of the prompt, ids before the user's own text."""
-    hidden: npt.NDArray[np.float16] | None = None
-    """[n - 1, H] final normalised hidden states; row i predicts id i + 1."""
-
-    @property
-    def answer(self) -> npt.NDArray[np.int32]:
-        """The ids that the target made."""
-        return self.ids[self.n_prompt :]
+SPLIT_SEEDS = {"tuning": 77, "held-out": 78}
+"""Seed of the answers to the measuring prompts, by split."""
 
 
 @dataclass(frozen=True)
@@ -62,123 +44,91 @@ class Dialogue:
     encode: Callable[[str], list[int]]
     decode: Callable[[Sequence[int]], str]
 
-    def prompt(self, text: str) -> tuple[int, ...]:
+    def encode_prompt(self, text: str) -> tuple[int, ...]:
         """Ids of a prompt with one user turn."""
         return (*self.before, *self.encode(text), *self.after)
 
 
-def make_shard(
-    batch: Batch,
-    dialogue: Dialogue,
-    seed: int,
-    number: int,
-    size: int = 16,
-    tell: Callable[[int], None] = lambda n: None,
-) -> list[Sample]:
-    """About 5 x `size` samples: requests and paragraphs by the target first, then answers over all classes."""
-    from specc.calib.batch import Ask
+def make_shard(batch: Batch, dialogue: Dialogue, seed: int, number: int, size: int = 16) -> list[Sample]:
+    """About 5 x `size` samples: paragraphs first, then answers to prompts of all classes."""
+    from specc.calib.batch import AnswerRequest
 
-    pick = random.Random(f"{seed}/{number}")
-    starts = requests.openings(pick, size - size // 4)
-    turns = [Ask((*dialogue.before, *dialogue.encode(text)), WRITTEN, REQUEST_LIMIT) for text in starts]
-    wanted = requests.paragraphs(pick, size)
-    asks = [Ask(dialogue.prompt(p.text), SAMPLED * (i % 2), LIMIT) for i, p in enumerate(wanted)]
-    answers = batch.answer([*turns, *asks], hash_number(seed, number, 0), tell)
-    first = [
-        sample(p.kind, ask, dialogue, a)
-        for p, ask, a in zip(wanted, asks, answers[len(turns) :], strict=True)
+    rng = random.Random(f"{seed}/{number}")
+    openings = training_prompts.draw_openings(rng, size - size // 4)
+    prompt_requests = [
+        AnswerRequest((*dialogue.before, *dialogue.encode(text)), PROMPT_TEMPERATURE, PROMPT_LIMIT)
+        for text in openings
     ]
-    written = [start + dialogue.decode(a.ids) for start, a in zip(starts, answers, strict=False)]
-    texts = [dialogue.decode([int(id) for id in s.answer]).strip() for s in first]
-    prompts = requests.prompts(pick, [t.strip() for t in written if t.strip()], texts, size)
-    asks = [Ask(dialogue.prompt(p.text), SAMPLED * (i % 2), LIMIT) for i, p in enumerate(prompts)]
-    kept = [(p, ask) for p, ask in zip(prompts, asks, strict=True) if len(ask.ids) <= LONGEST]
-    answers = batch.answer([ask for _, ask in kept], hash_number(seed, number, 1), tell)
-    return first + [sample(p.kind, ask, dialogue, a) for (p, ask), a in zip(kept, answers, strict=True)]
+    paragraph_prompts = training_prompts.draw_paragraph_prompts(rng, size)
+    requests = make_requests(dialogue, paragraph_prompts)
+    results = batch.answer([*prompt_requests, *requests], derive_seed(seed, number, 0))
+    own_prompts = [start + dialogue.decode(a.ids) for start, a in zip(openings, results, strict=False)]
+    samples = [
+        make_sample(prompt.kind, request, dialogue, answer)
+        for prompt, request, answer in zip(
+            paragraph_prompts, requests, results[len(prompt_requests) :], strict=True
+        )
+    ]
+    paragraphs = [dialogue.decode([int(id) for id in s.answer]).strip() for s in samples]
+    own_prompts = [text.strip() for text in own_prompts if text.strip()]
+    class_prompts = training_prompts.draw_prompts(rng, own_prompts, paragraphs, size)
+    pairs = zip(class_prompts, make_requests(dialogue, class_prompts), strict=True)
+    kept = [(prompt, request) for prompt, request in pairs if len(request.ids) <= LONGEST_PROMPT]
+    results = batch.answer([request for _, request in kept], derive_seed(seed, number, 1))
+    return samples + [
+        make_sample(prompt.kind, request, dialogue, answer)
+        for (prompt, request), answer in zip(kept, results, strict=True)
+    ]
 
 
-def sample(kind: str, ask: Ask, dialogue: Dialogue, answer: object) -> Sample:
-    """One record from what the batch gave."""
-    from specc.calib.batch import Answer
+def make_requests(
+    dialogue: Dialogue, class_prompts: Sequence[training_prompts.Prompt]
+) -> list[AnswerRequest]:
+    """One request a prompt, greedy and sampled in turn."""
+    from specc.calib.batch import AnswerRequest
 
-    assert isinstance(answer, Answer)
-    ids = np.asarray([*ask.ids, *answer.ids], np.int32)
-    return Sample(kind, ask.temperature, ids, len(ask.ids), len(dialogue.before), answer.hidden.numpy())
+    return [
+        AnswerRequest(dialogue.encode_prompt(prompt.text), ANSWER_TEMPERATURE * (i % 2), LIMIT)
+        for i, prompt in enumerate(class_prompts)
+    ]
 
 
-def hash_number(*parts: int) -> int:
+def answer_prompts(
+    batch: Batch, dialogue: Dialogue, class_prompts: Sequence[tuple[str, str]], seed: int
+) -> list[Sample]:
+    """Answers to prompts of (class, text): all greedy ones, then all sampled ones."""
+    from specc.calib.batch import AnswerRequest
+
+    pairs = [
+        (kind, AnswerRequest(dialogue.encode_prompt(text), temperature, LIMIT))
+        for temperature in (0.0, ANSWER_TEMPERATURE)
+        for kind, text in class_prompts
+    ]
+    kept = [(kind, request) for kind, request in pairs if len(request.ids) <= LONGEST_PROMPT]
+    results = batch.answer([request for _, request in kept], seed)
+    return [
+        make_sample(kind, request, dialogue, answer)
+        for (kind, request), answer in zip(kept, results, strict=True)
+    ]
+
+
+def answer_split(batch: Batch, dialogue: Dialogue, folder: Path, split: str) -> list[Sample]:
+    """Answers to the measuring prompts of one split, made once and kept in `folder`/`split`."""
+    place = folder / split
+    place.mkdir(parents=True, exist_ok=True)
+    if not list_shards(place):
+        class_prompts = [(kind, text) for kind, texts in prompts.load(split).items() for text in texts]
+        write_shard(place, 0, answer_prompts(batch, dialogue, class_prompts, SPLIT_SEEDS[split]))
+    return read_shard(list_shards(place)[0], with_hidden=True)
+
+
+def make_sample(kind: str, request: AnswerRequest, dialogue: Dialogue, answer: Answer) -> Sample:
+    """The sample of one request and its answer."""
+    ids = np.asarray([*request.ids, *answer.ids], np.int32)
+    n_user, hidden = len(dialogue.before), answer.hidden.numpy()
+    return Sample(kind, request.temperature, ids, len(request.ids), n_user, hidden)
+
+
+def derive_seed(*parts: int) -> int:
     """A 63-bit seed from whole numbers."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "little") >> 1
-
-
-# ---------------------------------------------------------------------- on disk
-
-
-def write_shard(folder: Path, number: int, samples: Sequence[Sample]) -> Path:
-    """`shard-00012.npz` in the folder, and beside it `.hidden.npy`; whole or not at all."""
-    path = folder / f"shard-{number:05d}.npz"
-    hidden = [s.hidden for s in samples if s.hidden is not None]
-    if hidden:
-        part = path.with_suffix(".part.npy")
-        np.save(part, np.concatenate(hidden))
-        os.replace(part, path.with_suffix(".hidden.npy"))
-    part = folder / f"{path.stem}.part.npz"
-    np.savez(
-        part,
-        ids=np.concatenate([s.ids for s in samples]),
-        lengths=np.asarray([len(s.ids) for s in samples], np.int32),
-        n_prompt=np.asarray([s.n_prompt for s in samples], np.int32),
-        n_user=np.asarray([s.n_user for s in samples], np.int32),
-        kind=np.asarray([CLASSES.index(s.kind) for s in samples], np.int32),
-        temperature=np.asarray([s.temperature for s in samples], np.float32),
-    )
-    os.replace(part, path)
-    return path
-
-
-def read_shard(path: Path, with_hidden: bool = False) -> list[Sample]:
-    """The samples of one shard; hidden states are mapped, not read."""
-    with np.load(path) as file:
-        table = {name: file[name] for name in file.files}
-    ends = np.cumsum(table["lengths"])
-    hidden = np.load(path.with_suffix(".hidden.npy"), mmap_mode="r") if with_hidden else None
-    out = []
-    for i, end in enumerate(ends):
-        start, skip = int(end - table["lengths"][i]), i
-        states = None if hidden is None else hidden[start - skip : int(end) - skip - 1]
-        kind, heat = CLASSES[int(table["kind"][i])], round(float(table["temperature"][i]), 4)
-        ids = table["ids"][start : int(end)]
-        out.append(Sample(kind, heat, ids, int(table["n_prompt"][i]), int(table["n_user"][i]), states))
-    return out
-
-
-def shards(folder: Path) -> list[Path]:
-    """Finished shards by number."""
-    return sorted(path for path in folder.glob("shard-*.npz") if ".part" not in path.name)
-
-
-def data_sha256(samples: Iterable[Sample]) -> str:
-    """Of every sample's ids, classes and temperatures, in order."""
-    digest = hashlib.sha256()
-    for s in samples:
-        digest.update(json.dumps([s.kind, s.temperature, s.n_prompt]).encode())
-        digest.update(np.ascontiguousarray(s.ids, np.int32).tobytes())
-    return digest.hexdigest()
-
-
-# ---------------------------------------------------------------------- nothing held out
-
-
-def grams(ids: npt.NDArray[np.int32], n: int = GRAM) -> set[bytes]:
-    """Every run of n ids."""
-    row = np.ascontiguousarray(ids, np.int32)
-    return {row[i : i + n].tobytes() for i in range(len(row) - n + 1)}
-
-
-def without(samples: Iterable[Sample], banned: set[bytes]) -> list[Sample]:
-    """Samples whose user text and answer share no run with `banned` (of GRAM ids)."""
-    return [
-        s
-        for s in samples
-        if banned.isdisjoint(grams(s.ids[s.n_user : s.n_prompt])) and banned.isdisjoint(grams(s.answer))
-    ]

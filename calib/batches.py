@@ -33,8 +33,8 @@ class Rows:
 def batch_of(samples: Sequence[Sample], whole: bool = False) -> Rows:
     """Stack samples that carry hidden states; each needs at least 3 ids.
 
-    Rows count whose next token is the answer's; all of them with `whole`: what the target would say after each token of
-    a prompt teaches as well, and costs little more.
+    Rows count whose next token is the answer's. With `whole` all rows count: the target's distribution within
+    the prompt trains as well, and costs little more.
     """
     longest = max(len(s.ids) for s in samples) - 2
     width = samples[0].hidden.shape[1]  # type: ignore[union-attr]

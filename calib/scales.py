@@ -1,7 +1,8 @@
 """Activation ranges of every product, measured on the float model: static scales for int8 and fp8.
 
-One pass fills a histogram of magnitudes for each product's input; four methods read a range from it. Before that, some
-of each input channel's size may move from the activations into the weights (`migrate`).
+One pass counts a histogram of magnitudes for each product's input; four methods choose a range from it.
+Before that, `migrate` may move a part of each input channel's magnitude from the activations into the
+weights.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ if TYPE_CHECKING:
     import torch
 
 LOW, HIGH, STEPS = -24, 17, 16
-"""Magnitudes from 2^LOW to 2^HIGH, so many bins an octave; smaller ones count as the lowest."""
+"""Bins of magnitudes from 2^LOW to 2^HIGH, STEPS an octave; smaller magnitudes count in the lowest bin."""
 BINS = (HIGH - LOW) * STEPS
 PERCENTILE = 0.9999
 LEVELS = 127
 """Steps from 0 to the range, in 8 bits."""
 SHRINKS = tuple(np.linspace(1.0, 0.25, 61))
-"""Parts of the largest magnitude that `mse` and `entropy` try."""
+"""Ranges that `mse` and `entropy` try, as parts of the largest magnitude."""
 ROWS = 256
-"""Positions of the calibration text a call."""
+"""Positions of the calibration text in one call."""
 FED_BY = {
     "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
 }
-"""Products that read a norm's result and nothing else does."""
+"""Norm -> the products that read its output; nothing else does."""
 PACKED = {"self_attn.q_proj": "self_attn.qkv_proj"}
-"""Names of products that the exporter joins: they read what their first part reads."""
+"""First part -> name of the product that the exporter joins it into; both read the same input."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class InputStatistics:
     """One product's input over the calibration text."""
 
     counts: np.ndarray
@@ -45,32 +46,32 @@ class Seen:
 
     @property
     def largest(self) -> float:
-        """Largest magnitude of all."""
+        """The largest magnitude of all channels."""
         return float(self.channels.max(initial=0.0))
 
 
 def calibrate(model: Any, ids: np.ndarray, method: str, migrate: float | None) -> dict[str, Any]:
     """Plain JSON values: `ranges` by product, `shifts` by norm (per channel), `errors` by product.
 
-    `model`: the float module; it is changed by the shifts. `ids` int64 [n]. `errors`: part of the input's energy that
-    rounding to 8 bits over the range loses.
+    `model`: the float module; it is changed by the shifts. `ids` int64 [n]. `errors`: part of the input's
+    energy that rounding to 8 bits over the range loses.
     """
-    moved: dict[str, np.ndarray] = {}
+    shifts: dict[str, np.ndarray] = {}
     if migrate is not None:
-        moved = shifts(model, observe(model, ids), migrate)
-        apply_shifts(model, moved)
-    seen = observe(model, ids)
-    ranges = {name: METHODS[method](one) for name, one in seen.items()}
-    errors = {name: lost(one.counts, ranges[name]) for name, one in seen.items()}
+        shifts = compute_shifts(model, collect_statistics(model, ids), migrate)
+        apply_shifts(model, shifts)
+    seen = collect_statistics(model, ids)
+    ranges = {name: RANGE_METHODS[method](statistics) for name, statistics in seen.items()}
+    errors = {name: measure_loss(statistics.counts, ranges[name]) for name, statistics in seen.items()}
     return {
         "method": method,
-        "ranges": {alias: value for name, value in ranges.items() for alias in names_of(name)},
-        "shifts": {name: [float(x) for x in values] for name, values in moved.items()},
+        "ranges": {alias: value for name, value in ranges.items() for alias in list_names(name)},
+        "shifts": {name: [float(x) for x in values] for name, values in shifts.items()},
         "errors": errors,
     }
 
 
-def names_of(product: str) -> Iterator[str]:
+def list_names(product: str) -> Iterator[str]:
     """The product's own name, and that of the joined one it is the first part of."""
     yield product
     for part, joined in PACKED.items():
@@ -81,7 +82,7 @@ def names_of(product: str) -> Iterator[str]:
 # ---------------------------------------------------------------------- observing
 
 
-def observe(model: Any, ids: np.ndarray) -> dict[str, Seen]:
+def collect_statistics(model: Any, ids: np.ndarray) -> dict[str, InputStatistics]:
     """Inputs of all linear modules over the text, in calls of ROWS positions without a past."""
     import torch
 
@@ -89,12 +90,12 @@ def observe(model: Any, ids: np.ndarray) -> dict[str, Seen]:
     channels: dict[str, np.ndarray] = {}
 
     def hook(name: str) -> Callable[..., None]:
-        def look(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        def record(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
             x = inputs[0].detach().abs().reshape(-1, inputs[0].shape[-1]).float().numpy()
-            counts[name] = counts.get(name, 0) + histogram(x)
+            counts[name] = counts.get(name, 0) + count_magnitudes(x)
             channels[name] = np.maximum(channels.get(name, 0), x.max(0))
 
-        return look
+        return record
 
     linear = [(name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
     hooks = [module.register_forward_pre_hook(hook(name)) for name, module in linear]
@@ -105,69 +106,75 @@ def observe(model: Any, ids: np.ndarray) -> dict[str, Seen]:
     finally:
         for handle in hooks:
             handle.remove()
-    return {name: Seen(counts[name], channels[name]) for name in counts}
+    return {name: InputStatistics(counts[name], channels[name]) for name in counts}
 
 
-def histogram(magnitudes: np.ndarray) -> np.ndarray:
+def count_magnitudes(magnitudes: np.ndarray) -> np.ndarray:
     """int64 [BINS] of non-negative numbers."""
     with np.errstate(divide="ignore"):
-        place = (np.log2(magnitudes.reshape(-1)) - LOW) * STEPS
-    found: np.ndarray = np.bincount(np.clip(place, 0, BINS - 1).astype(np.int64), minlength=BINS)
-    return found
+        bins = (np.log2(magnitudes.reshape(-1)) - LOW) * STEPS
+    counts: np.ndarray = np.bincount(np.clip(bins, 0, BINS - 1).astype(np.int64), minlength=BINS)
+    return counts
 
 
-def centers() -> np.ndarray:
-    """Magnitude that each bin stands for, float64 [BINS]."""
-    middle: np.ndarray = 2.0 ** (LOW + (np.arange(BINS) + 0.5) / STEPS)
-    return middle
+def list_bin_centers() -> np.ndarray:
+    """The magnitude of each bin, float64 [BINS]."""
+    centers: np.ndarray = 2.0 ** (LOW + (np.arange(BINS) + 0.5) / STEPS)
+    return centers
 
 
 # ---------------------------------------------------------------------- ranges
 
 
-def largest(seen: Seen) -> float:
-    """No magnitude is cut."""
+def find_max_range(seen: InputStatistics) -> float:
+    """The largest magnitude: nothing is clipped."""
     return seen.largest
 
 
-def percentile(seen: Seen) -> float:
-    """All but one of 10,000 magnitudes are below."""
+def find_percentile_range(seen: InputStatistics) -> float:
+    """The magnitude that 9,999 of 10,000 do not exceed."""
     part = np.cumsum(seen.counts) / max(seen.counts.sum(), 1)
     edge = 2.0 ** (LOW + (int(np.searchsorted(part, PERCENTILE)) + 1) / STEPS)
     return float(min(edge, seen.largest))
 
 
-def least_error(seen: Seen) -> float:
-    """The range whose rounding and cutting lose the least energy."""
-    return float(min((seen.largest * part for part in SHRINKS), key=lambda top: lost(seen.counts, top)))
+def find_least_error_range(seen: InputStatistics) -> float:
+    """The range with the least energy lost by rounding and clipping."""
+    return float(
+        min((seen.largest * part for part in SHRINKS), key=lambda top: measure_loss(seen.counts, top))
+    )
 
 
-def entropy(seen: Seen) -> float:
-    """The range whose rounded histogram is nearest to the histogram itself, by Kullback-Leibler divergence."""
-    return float(min((seen.largest * part for part in SHRINKS), key=lambda top: divergence(seen.counts, top)))
+def find_entropy_range(seen: InputStatistics) -> float:
+    """The range whose rounded histogram has the smallest Kullback-Leibler divergence from the histogram."""
+    return float(
+        min((seen.largest * part for part in SHRINKS), key=lambda top: measure_divergence(seen.counts, top))
+    )
 
 
-METHODS: Mapping[str, Callable[[Seen], float]] = {
-    "max": largest,
-    "percentile": percentile,
-    "mse": least_error,
-    "entropy": entropy,
+RANGE_METHODS: Mapping[str, Callable[[InputStatistics], float]] = {
+    "max": find_max_range,
+    "percentile": find_percentile_range,
+    "mse": find_least_error_range,
+    "entropy": find_entropy_range,
 }
 
 
-def lost(counts: np.ndarray, top: float) -> float:
-    """Part of the energy that is lost when magnitudes are rounded to LEVELS steps of `top`; 0 for an input of zeros."""
+def measure_loss(counts: np.ndarray, top: float) -> float:
+    """Part of the energy that rounding magnitudes to LEVELS steps of `top` loses; 0 for an input of zeros."""
     if top <= 0:
         return 0.0
-    x = centers()
+    x = list_bin_centers()
     rounded = np.clip(np.rint(x / top * LEVELS), 0, LEVELS) * top / LEVELS
     energy = float((counts * x * x).sum())
     return float((counts * (x - rounded) ** 2).sum()) / energy if energy else 0.0
 
 
-def divergence(counts: np.ndarray, top: float) -> float:
-    """KL of the histogram from its rounded form, in nats; what is cut stands in the last bin below `top`."""
-    x = centers()
+def measure_divergence(counts: np.ndarray, top: float) -> float:
+    """KL from the histogram to its rounded form, in nats; clipped magnitudes count in the last bin below
+    `top`.
+    """
+    x = list_bin_centers()
     kept = x <= top
     if not kept.any():
         return float("inf")
@@ -186,39 +193,39 @@ def divergence(counts: np.ndarray, top: float) -> float:
 # ---------------------------------------------------------------------- migration
 
 
-def shifts(model: Any, seen: Mapping[str, Seen], share: float) -> dict[str, np.ndarray]:
-    """Norm -> factor of each channel, fp32 [K]: activations are divided by it, the weights behind multiplied."""
-    found = {}
+def compute_shifts(model: Any, seen: Mapping[str, InputStatistics], share: float) -> dict[str, np.ndarray]:
+    """Norm -> factor of each channel, fp32 [K]: it divides activations and multiplies the next weights."""
+    shifts = {}
     for name, module in model.named_modules():
         products = FED_BY.get(name.rpartition(".")[2])
         layer = name.rpartition(".")[0]
         readers = [f"{layer}.{product}" for product in products or ()]
         if readers and all(reader in seen for reader in readers):
             weights = [np.abs(model.get_submodule(r).weight.detach().numpy()).max(0) for r in readers]
-            found[name] = factors(seen[readers[0]].channels, np.maximum.reduce(weights), share)
-            assert len(found[name]) == len(module.weight)
-    return found
+            shifts[name] = compute_factors(seen[readers[0]].channels, np.maximum.reduce(weights), share)
+            assert len(shifts[name]) == len(module.weight)
+    return shifts
 
 
-def factors(activations: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
+def compute_factors(activations: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
     """activations^share / weights^(1 - share), channel by channel; 1 where either is zero."""
     both = (activations > 0) & (weights > 0)
-    one = np.ones_like(activations)
-    a, w = np.where(both, activations, one), np.where(both, weights, one)
-    result: np.ndarray = np.where(both, np.clip(a**share / w ** (1 - share), 1e-4, 1e4), one).astype(
+    ones = np.ones_like(activations)
+    a, w = np.where(both, activations, ones), np.where(both, weights, ones)
+    result: np.ndarray = np.where(both, np.clip(a**share / w ** (1 - share), 1e-4, 1e4), ones).astype(
         np.float32
     )
     return result
 
 
-def apply_shifts(model: Any, moved: Mapping[str, Any]) -> None:
-    """Divide each norm's weight and multiply the weights of its readers, in place; what the model computes stays."""
+def apply_shifts(model: Any, shifts: Mapping[str, Any]) -> None:
+    """Divide each norm's weight and multiply the weights of its readers, in place; outputs stay the same."""
     import torch
 
     with torch.no_grad():
-        for name, values in moved.items():
-            by = torch.from_numpy(np.asarray(values, np.float32))
+        for name, values in shifts.items():
+            factors = torch.from_numpy(np.asarray(values, np.float32))
             norm, layer = model.get_submodule(name), name.rpartition(".")[0]
-            norm.weight.div_(by)
+            norm.weight.div_(factors)
             for product in FED_BY[name.rpartition(".")[2]]:
-                model.get_submodule(f"{layer}.{product}").weight.mul_(by)
+                model.get_submodule(f"{layer}.{product}").weight.mul_(factors)

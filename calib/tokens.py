@@ -1,4 +1,4 @@
-"""The calibration stream: token ids that the gate replays, made from a text file or from the text that comes along."""
+"""The calibration text: token ids that the gate replays, from a user's file or Python's documentation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specc.errors import EnvironmentFault, InputError
 
 LIMIT = 8192
 LEAST = 64
-LETTERS = 16
-"""Most characters that a token is thought to stand for; no more text than that is looked at."""
+CHARACTERS_PER_TOKEN = 16
+"""More than any tokenizer averages; text beyond LIMIT times as many characters is not tokenized."""
 MODULES = (
     "argparse",
     "collections",
@@ -62,13 +62,13 @@ class Text:
 
 
 def calibration_key(path: Path | None) -> str:
-    """What the text depends on, found without making it: the file's hash, or the Python version."""
+    """What the text depends on, without reading the library: the file's hash, or the Python version."""
     return f"documentation of Python {platform.python_version()}" if path is None else read_text(path).sha256
 
 
 def calibration_text(path: Path | None) -> Text:
     """The file at `path`, or the standard library's documentation where there is none."""
-    return documentation() if path is None else read_text(path)
+    return read_documentation() if path is None else read_text(path)
 
 
 def read_text(path: Path) -> Text:
@@ -81,12 +81,12 @@ def read_text(path: Path) -> Text:
         ) from error
 
 
-def documentation() -> Text:
-    """English prose and code that every Python brings: docstrings of fixed standard modules, read from their source."""
+def read_documentation() -> Text:
+    """English prose and code that every Python has: docstrings of the standard modules in MODULES."""
     parts: list[str] = []
     for module in MODULES:
-        parts.extend(docstrings(module))
-        if sum(map(len, parts)) > LIMIT * LETTERS:
+        parts.extend(extract_docstrings(module))
+        if sum(map(len, parts)) > LIMIT * CHARACTERS_PER_TOKEN:
             break
     text = "\n\n".join(parts)
     if not text:
@@ -96,7 +96,7 @@ def documentation() -> Text:
     return Text("documentation of the Python standard library", text)
 
 
-def docstrings(module: str) -> Iterator[str]:
+def extract_docstrings(module: str) -> Iterator[str]:
     """Docstrings of one module in the order of its source."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
@@ -111,7 +111,7 @@ def docstrings(module: str) -> Iterator[str]:
 
 def calibration_ids(encode: Callable[[str], Sequence[int]], text: Text, limit: int = LIMIT) -> list[int]:
     """The first `limit` ids of the text. Raises InputError where it gives too few to measure anything."""
-    ids = list(encode(text.text[: limit * LETTERS]))[:limit]
+    ids = list(encode(text.text[: limit * CHARACTERS_PER_TOKEN]))[:limit]
     if len(ids) < LEAST:
         raise InputError(
             f"the calibration text {text.origin} gives {len(ids)} tokens; at least {LEAST} are needed"

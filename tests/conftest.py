@@ -1,6 +1,4 @@
-"""Shared by the tests of the front: recipes from text, a model that takes no time to
-export, a bundle of it.
-"""
+"""Fixtures: recipes from text, the command line, and a model whose export takes no time."""
 
 from __future__ import annotations
 

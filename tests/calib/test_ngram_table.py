@@ -35,10 +35,12 @@ def test_every_entry_is_found_again(tmp_path: Path) -> None:
     table = t.count_table([TEXT] * 3, (2, 3, 4), 1)
     size = t.write_table(tmp_path / "t.bin", table, 100, "ab" * 32)
     data = (tmp_path / "t.bin").read_bytes()
-    assert size == len(data) == t.file_bytes(table) and data[:4] == b"SPCN" and data[16:48] == b"\xab" * 32
+    assert (
+        size == len(data) == t.count_file_bytes(table) and data[:4] == b"SPCN" and data[16:48] == b"\xab" * 32
+    )
     for order, part in table.items():
         for context in part:
-            found = t.find(table, context)
+            found = t.find_entry(table, context)
             assert found is not None and ask(data, list(context)) == (found.next, found.count, found.total), (
                 order
             )
@@ -65,14 +67,14 @@ def test_a_minimum_count_keeps_what_was_said_once_out(tmp_path: Path) -> None:
 
 def test_a_limit_drops_the_least_seen_first() -> None:
     texts = [list(range(i, i + 30)) for i in range(0, 3000, 30)] + [TEXT] * 9
-    small = t.shrink(t.count_table(texts, (2, 3), 1), 2000)
-    assert t.file_bytes(small) <= 2000 and (5, 6) in small[2]
+    small = t.shrink_table(t.count_table(texts, (2, 3), 1), 2000)
+    assert t.count_file_bytes(small) <= 2000 and (5, 6) in small[2]
 
 
 def test_crowded_slots_grow_until_all_are_within_reach() -> None:
     texts = [list(range(i, i + 40)) for i in range(0, 40000, 40)]
     table = t.count_table(texts, (2,), 1)
-    slots = t.filled(table[2])
+    slots = t.fill_slots(table[2])
     assert len({int(s["next"]) for s in slots if s["tag"]}) == len({e.next for e in table[2].values()})
 
 

@@ -1,4 +1,6 @@
-"""The prompts that drafts are measured on: four classes, two halves that never touch, the held-out one frozen."""
+"""The prompts that drafts are measured on: four classes, two halves that never touch, the held-out one
+frozen.
+"""
 
 import pytest
 
@@ -15,8 +17,8 @@ def test_four_classes_of_eight_and_eight() -> None:
 
 
 def test_held_out_half_is_the_one_committed_before_training() -> None:
-    assert prompts.sha256_of(prompts.load("held-out")) == prompts.HELD_OUT_SHA256
-    assert prompts.sha256_of(prompts.load("tuning")) != prompts.HELD_OUT_SHA256
+    assert prompts.hash_prompts(prompts.load("held-out")) == prompts.HELD_OUT_SHA256
+    assert prompts.hash_prompts(prompts.load("tuning")) != prompts.HELD_OUT_SHA256
 
 
 def test_halves_share_no_run_of_eight_words() -> None:

@@ -8,33 +8,40 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specc.calib.scales import METHODS, Seen, calibrate, factors, histogram, lost
+from specc.calib.scales import (
+    RANGE_METHODS,
+    InputStatistics,
+    calibrate,
+    compute_factors,
+    count_magnitudes,
+    measure_loss,
+)
 
 torch = pytest.importorskip("torch")
 
 
-def seen(values: np.ndarray) -> Seen:
+def collect(values: np.ndarray) -> InputStatistics:
     """One product's input [n, K]."""
-    return Seen(histogram(np.abs(values)), np.abs(values).max(0))
+    return InputStatistics(count_magnitudes(np.abs(values)), np.abs(values).max(0))
 
 
 def test_methods_agree_where_there_is_nothing_to_cut() -> None:
     """Uniform magnitudes: each method keeps nearly all of the range."""
-    one = seen(np.random.default_rng(0).uniform(-3, 3, (4000, 8)).astype(np.float32))
-    for name, method in METHODS.items():
-        assert 2.6 < method(one) <= 3.0, name
+    statistics = collect(np.random.default_rng(0).uniform(-3, 3, (4000, 8)).astype(np.float32))
+    for name, method in RANGE_METHODS.items():
+        assert 2.6 < method(statistics) <= 3.0, name
 
 
 def test_an_outlier_is_cut_by_all_but_max() -> None:
     """One magnitude of 1,000 among many of about 1: energy decides for `mse`, frequency for the others."""
     values = np.random.default_rng(1).standard_normal((20000, 8)).astype(np.float32)
     values[7, 3] = 1000
-    one = seen(values)
-    assert METHODS["max"](one) == 1000
-    assert METHODS["percentile"](one) < 6
-    assert METHODS["entropy"](one) < 1000
-    assert lost(one.counts, METHODS["mse"](one)) <= min(
-        lost(one.counts, METHODS[m](one)) for m in ("max", "percentile")
+    statistics = collect(values)
+    assert RANGE_METHODS["max"](statistics) == 1000
+    assert RANGE_METHODS["percentile"](statistics) < 6
+    assert RANGE_METHODS["entropy"](statistics) < 1000
+    assert measure_loss(statistics.counts, RANGE_METHODS["mse"](statistics)) <= min(
+        measure_loss(statistics.counts, RANGE_METHODS[m](statistics)) for m in ("max", "percentile")
     )
 
 
@@ -44,19 +51,22 @@ def test_loss_is_that_of_rounding() -> None:
     top = float(values.max())
     rounded = np.rint(values / top * 127) * top / 127
     true = float(((values - rounded) ** 2).sum() / (values**2).sum())
-    assert lost(histogram(values), top) == pytest.approx(true, rel=0.1)
+    assert measure_loss(count_magnitudes(values), top) == pytest.approx(true, rel=0.1)
 
 
 def test_zeros_and_empty_inputs() -> None:
     """A product that never saw anything but zeros has range 0 and loses nothing."""
-    one = seen(np.zeros((10, 4), np.float32))
-    assert all(method(one) == 0 for method in METHODS.values()) and lost(one.counts, 0.0) == 0.0
+    statistics = collect(np.zeros((10, 4), np.float32))
+    assert (
+        all(method(statistics) == 0 for method in RANGE_METHODS.values())
+        and measure_loss(statistics.counts, 0.0) == 0.0
+    )
 
 
 def test_factors_even_out_channels() -> None:
     """At one half, activations and weights get the same size; where either is zero nothing moves."""
     a, w = np.array([16.0, 1.0, 0.0, 4.0], np.float32), np.array([1.0, 4.0, 2.0, 0.0], np.float32)
-    by = factors(a, w, 0.5)
+    by = compute_factors(a, w, 0.5)
     assert np.allclose((a / by)[:2], (w * by)[:2]) and np.array_equal(by[2:], [1, 1])
 
 

@@ -1,4 +1,6 @@
-"""The committed draft of the main recipe is the one that its provenance describes, and holds nothing held out."""
+"""The committed draft of the main recipe is the one that its provenance describes, and holds nothing held
+out.
+"""
 
 import json
 from pathlib import Path

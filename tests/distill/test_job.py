@@ -1,4 +1,6 @@
-"""One distillation of a tiny target from its recipe to files, twice the same bytes; wrong wishes get one sentence."""
+"""One distillation of a tiny target from its recipe to files, twice the same bytes; wrong requests are
+refused in one sentence.
+"""
 
 import json
 from collections.abc import Callable
@@ -10,8 +12,9 @@ from support import tiny
 
 from specc.calib import answers, prompts
 from specc.contracts.files import hash_file
-from specc.distill.data import own_prompts
-from specc.distill.job import Asked, distill
+from specc.distill.data import read_prompts
+from specc.distill.job import distill
+from specc.distill.request import DistillRequest
 from specc.errors import InputError
 from specc.exporter.draft_heads.file import load_draft_head
 
@@ -30,20 +33,21 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def asked(recipe: Path, out: str, kind: str = "feature") -> Asked:
-    mine = recipe.parent / "mine.txt"
-    return Asked(recipe, kind, recipe.parent / out, prompts=mine, tokens=30, epochs=1, ids=64, min_count=1)
+def request_for(recipe: Path, out: str, kind: str = "feature") -> DistillRequest:
+    prompts = recipe.parent / "mine.txt"
+    out_folder = recipe.parent / out
+    return DistillRequest(recipe, kind, out_folder, prompts=prompts, tokens=30, epochs=1, ids=64, min_count=1)
 
 
 @pytest.mark.parametrize("kind", ["feature", "medusa"])
 def test_recipe_to_files_twice_the_same_bytes(kind: str, recipe: Path) -> None:
-    heard: list[str] = []
-    first = distill(asked(recipe, "one", kind), lambda what, done, of, left: heard.append(what))
-    second = distill(asked(recipe, "two", kind))
+    steps: list[str] = []
+    first = distill(request_for(recipe, "one", kind), lambda step, done: steps.append(step))
+    second = distill(request_for(recipe, "two", kind))
     names = ["README.md", "draft_table.bin", "head.safetensors", "provenance.json"]
     assert sorted(path.name for path in first.folder.iterdir()) == names
     assert [hash_file(first.folder / n) for n in names] == [hash_file(second.folder / n) for n in names]
-    assert {"answers", "training"} <= set(heard)
+    assert {"answers", "training"} <= set(steps)
     head, provenance = load_draft_head(first.folder / "head.safetensors"), first.provenance
     assert head.kind == kind and head.metadata["weights_sha256"] == provenance["target"]["weights_sha256"]
     assert provenance["data"]["own_prompts"] == 3 and json.dumps(provenance)
@@ -52,23 +56,23 @@ def test_recipe_to_files_twice_the_same_bytes(kind: str, recipe: Path) -> None:
     assert bool(first.accepted) == (kind == "feature")
 
 
-def test_no_table_leaves_no_trace_of_one(recipe: Path) -> None:
-    wish = asked(recipe, "bare")
-    made = distill(replace(wish, table=False))
-    assert [file.path for file in made.files] == ["head.safetensors"]
-    assert "n-gram" not in (made.folder / "README.md").read_text(encoding="utf-8")
+def test_without_a_table_nothing_mentions_one(recipe: Path) -> None:
+    request = request_for(recipe, "bare")
+    result = distill(replace(request, table=False))
+    assert [file.path for file in result.files] == ["head.safetensors"]
+    assert "n-gram" not in (result.folder / "README.md").read_text(encoding="utf-8")
 
 
-def test_wrong_wishes_get_one_sentence(recipe: Path, tmp_path: Path) -> None:
+def test_wrong_requests_are_refused(recipe: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'tree'; allowed are feature, medusa, small, early-exit, table"):
-        distill(asked(recipe, "x", "tree"))
+        distill(request_for(recipe, "x", "tree"))
     with pytest.raises(InputError, match="no training sample is left"):
-        distill(replace(asked(recipe, "y", "table"), leave_out="chat"))
+        distill(replace(request_for(recipe, "y", "table"), leave_out="chat"))
     with pytest.raises(InputError, match="cannot read the prompts"):
-        own_prompts(tmp_path / "nowhere.txt")
+        read_prompts(tmp_path / "nowhere.txt")
     (tmp_path / "short.txt").write_text("only one\n", encoding="utf-8")
     with pytest.raises(InputError, match="holds 1 prompts"):
-        own_prompts(tmp_path / "short.txt")
+        read_prompts(tmp_path / "short.txt")
 
 
 @pytest.mark.parametrize(

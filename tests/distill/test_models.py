@@ -15,13 +15,14 @@ from safetensors.torch import load_file
 from support import tiny
 
 from specc.calib import answers, prompts
-from specc.calib.answers import Sample
+from specc.calib.samples import Sample
 from specc.contracts.draft_head import read_draft_head
 from specc.contracts.files import hash_file
 from specc.contracts.recipe import load_recipe
-from specc.distill.job import Asked, distill
+from specc.distill.job import distill
 from specc.distill.models import exit_model, small_model
-from specc.distill.train import Settings, train
+from specc.distill.request import DistillRequest
+from specc.distill.train import TrainingSettings, train
 from specc.errors import InputError
 from specc.exporter.checkpoint.checkpoint import open_checkpoint
 from specc.pipeline.build import build
@@ -43,7 +44,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for turn in ("one", "two"):
             mine = folder / "mine.txt"
             distill(
-                Asked(
+                DistillRequest(
                     folder / "plain.yaml",
                     kind,
                     folder / f"{kind}-{turn}",
@@ -57,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     patch.undo()
 
 
-def written(folder: Path) -> dict[str, str]:
+def hash_files(folder: Path) -> dict[str, str]:
     """Path -> hash of every file below."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hash_file(path) for path in files}
@@ -72,12 +73,14 @@ def written(folder: Path) -> dict[str, str]:
 )
 def test_twice_the_same_bytes(place: Path, kind: str, names: list[str]) -> None:
     """And a card and provenance with every file's hash, and the acceptance by class."""
-    first = written(place / f"{kind}-one")
-    assert first == written(place / f"{kind}-two")
+    first = hash_files(place / f"{kind}-one")
+    assert first == hash_files(place / f"{kind}-two")
     assert {*names, "README.md", "provenance.json"} <= first.keys()
-    told = json.loads((place / f"{kind}-one" / "provenance.json").read_text())
-    assert {file["path"]: file["sha256"] for file in told["files"]}.items() <= first.items()
-    assert len(told["accepted_on_tuning_prompts"]["chat"]) == 4 and told["settings"]["layers"] == 2
+    provenance = json.loads((place / f"{kind}-one" / "provenance.json").read_text())
+    assert {file["path"]: file["sha256"] for file in provenance["files"]}.items() <= first.items()
+    assert (
+        len(provenance["accepted_on_tuning_prompts"]["chat"]) == 4 and provenance["settings"]["layers"] == 2
+    )
 
 
 def recipe(place: Path, draft: dict[str, Any]) -> Path:
@@ -127,7 +130,10 @@ def samples(target: Any) -> list[Sample]:
 def test_killed_training_goes_on_to_the_same_weights(make: Any, tmp_path: Path) -> None:
     """Bit for bit; and it learns: the loss falls."""
     target = tiny.tiny_model(num_hidden_layers=4).requires_grad_(False)
-    data, settings = samples(target), Settings(epochs=4, batch_tokens=48, rate=3e-3, warm=2, every=2)
+    data, settings = (
+        samples(target),
+        TrainingSettings(epochs=4, batch_tokens=48, learning_rate=3e-3, warmup_steps=2, checkpoint_steps=2),
+    )
     found, losses = [], list[float]()
     for name, stops in (("whole", [99]), ("killed", [3, 99])):
         for stop in stops:
@@ -138,8 +144,7 @@ def test_killed_training_goes_on_to_the_same_weights(make: Any, tmp_path: Path) 
                 data,
                 settings,
                 tmp_path / name,
-                lambda done, steps, loss: losses.append(loss),
-                lambda step, stop=stop: step == stop,
+                on_step=lambda step, loss, stop=stop: losses.append(loss) or step == stop,
             )
         found.append([p.detach().clone() for p in draft.parameters])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
@@ -162,7 +167,7 @@ def test_what_does_not_fit_is_refused(place: Path) -> None:
         plan_recipe(load_recipe(recipe(place, {"kind": "feature", "head": norm})), None)
     with pytest.raises(InputError, match="--layers is 4; allowed are 1 to 3"):
         distill(
-            Asked(
+            DistillRequest(
                 place / "plain.yaml",
                 "small",
                 place / "never",
@@ -178,9 +183,9 @@ def test_small_model_starts_from_the_targets_layers(place: Path) -> None:
     target: Any = open_checkpoint(str(place / "target")).load()
     draft = small_model(target, 2)
     for new, old in ((0, 0), (1, 3)):
-        own = draft.whole.base_model.layers[new].state_dict()
+        own = draft.model.base_model.layers[new].state_dict()
         assert all(
             torch.equal(own[name], t) for name, t in target.base_model.layers[old].state_dict().items()
         )
-    frozen = {name for name, p in draft.whole.named_parameters() if not p.requires_grad}
+    frozen = {name for name, p in draft.model.named_parameters() if not p.requires_grad}
     assert frozen == {"model.embed_tokens.weight"}

@@ -1,4 +1,6 @@
-"""Training: unrolled steps are what drafting computes, a killed run ends in the very same weights, acceptance rises."""
+"""Training: unrolled steps are what drafting computes, a killed run ends in the very same weights, acceptance
+rises.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,13 @@ import pytest
 import torch
 from support import tiny
 
-from specc.calib.answers import Sample
-from specc.calib.batch import Ask, Batch
+from specc.calib.batch import AnswerRequest, Batch
 from specc.calib.batches import batch_of, plan_batches
+from specc.calib.head_predictions import count_accepted, predict
+from specc.calib.samples import Sample
 from specc.calib.unroll import unroll
-from specc.distill.losses import accepted_at, feature_loss, foretell, medusa_loss
-from specc.distill.train import Settings, train
+from specc.distill.losses import feature_loss, medusa_loss
+from specc.distill.train import TrainingSettings, train
 from specc.exporter.draft_heads.modules import (
     FeatureHead,
     MedusaHead,
@@ -28,11 +31,14 @@ IDS = torch.arange(0, 250, 2)
 def samples() -> list[Sample]:
     batch = Batch(tiny.tiny_model(), 8, 96, eos=())
     draws = np.random.default_rng(1)
-    asks = [Ask(tuple(int(i) for i in draws.integers(0, 250, 4 + n % 5)), 0.0, 12 + n % 7) for n in range(24)]
-    made = zip(asks, batch.answer(asks, 1), strict=True)
+    requests = [
+        AnswerRequest(tuple(int(i) for i in draws.integers(0, 250, 4 + n % 5)), 0.0, 12 + n % 7)
+        for n in range(24)
+    ]
+    pairs = zip(requests, batch.answer(requests, 1), strict=True)
     return [
         Sample("chat", 0.0, np.asarray([*a.ids, *x.ids], np.int32), len(a.ids), 0, x.hidden.numpy())
-        for a, x in made
+        for a, x in pairs
     ]
 
 
@@ -58,7 +64,7 @@ def test_unrolled_steps_are_what_drafting_computes(samples: list[Sample]) -> Non
             features = torch.cat((features, steps[depth][:, last : last + 1]), 1)
 
 
-def test_rows_foretell_the_answer(samples: list[Sample]) -> None:
+def test_rows_predict_the_answer(samples: list[Sample]) -> None:
     s = samples[0]
     rows = batch_of([s])
     first = int(rows.counts[0].nonzero()[0])
@@ -70,14 +76,16 @@ def test_rows_foretell_the_answer(samples: list[Sample]) -> None:
 def run(samples: list[Sample], path: Path, stop_at: int = 0, **changes: Any) -> list[torch.Tensor]:
     head = fresh()
     parameters = list(head.parts.parameters())
-    settings = Settings(**{"epochs": 2, "batch_tokens": 120, "every": 2, "warm": 2, "depth": 2, **changes})
+    settings = TrainingSettings(
+        **{"epochs": 2, "batch_tokens": 120, "checkpoint_steps": 2, "warmup_steps": 2, "depth": 2, **changes}
+    )
     train(
         parameters,
         lambda r: feature_loss(head, r, settings.depth),
         samples,
         settings,
         path,
-        stop=lambda step: step == stop_at,
+        on_step=lambda step, loss: step == stop_at,
     )
     return [p.detach().clone() for p in parameters]
 
@@ -95,15 +103,15 @@ def test_a_killed_run_ends_in_the_same_weights(killed: int, samples: list[Sample
 
 def test_training_raises_acceptance(samples: list[Sample], tmp_path: Path) -> None:
     head, rows = fresh(), batch_of(samples)
-    before = accepted_at(foretell(head, rows, IDS, 2), rows)
+    before = count_accepted(predict(head, rows, IDS, 2), rows)
     train(
         list(head.parts.parameters()),
         lambda r: feature_loss(head, r, 2),
         samples,
-        Settings(epochs=25, batch_tokens=400, rate=5e-3, warm=5),
+        TrainingSettings(epochs=25, batch_tokens=400, learning_rate=5e-3, warmup_steps=5),
         tmp_path / "c.pt",
     )
-    after = accepted_at(foretell(head, rows, IDS, 2), rows)
+    after = count_accepted(predict(head, rows, IDS, 2), rows)
     assert after[0][0] > before[0][0] + 20 and after[0][1] == int(rows.counts.sum())
     assert after[1][1] <= after[0][0]
 
@@ -116,7 +124,7 @@ def test_medusa_blocks_learn_their_own_distance(samples: list[Sample], tmp_path:
         list(head.blocks.parameters()),
         lambda r: medusa_loss(head, r),
         samples,
-        Settings(epochs=20, batch_tokens=400, rate=2e-2, warm=2),
+        TrainingSettings(epochs=20, batch_tokens=400, learning_rate=2e-2, warmup_steps=2),
         tmp_path / "m.pt",
     )
     assert float(medusa_loss(head, batch).detach()) < before - 0.05

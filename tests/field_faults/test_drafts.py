@@ -1,14 +1,13 @@
-"""Field faults of drafts, each checked on the shipped library and shown to be found, as in test_field_faults."""
+"""Field faults of drafts, each with its switch (support.fault_switches)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from support import put_back
+from support.fault_switches import Check, assert_fails_with_fault, assert_passes
 from support.table_models import chain, draft, noise_table, self_drafting
 
 from specc.errors import SpeccError
@@ -23,14 +22,14 @@ WIDE = (*range(1, 8), 32)
 
 
 def check_reported_q(loaded: Library) -> None:
-    """R02: sampled drafts at T = 0.7 and top_k = 3, 50,000 rounds: every law of a round is that of the q it reports."""
+    """R02: tokens of 50,000 rounds (T = 0.7, top_k = 3) follow the laws of the q that the draft reports."""
     with law.make_model(CASE, loaded) as model, model.session() as session:
-        found = rounds_judge.judge_rounds(CASE, law.run_trials(session, CASE, 50000, 3))
-    assert min(finding.p for finding in found) > 1e-6
+        findings = rounds_judge.judge_rounds(CASE, law.run_trials(session, CASE, 50000, 3))
+    assert min(finding.p for finding in findings) > 1e-6
 
 
 def check_reduced_q(loaded: Library) -> None:
-    """R02 with a head over 3 of 4 ids, coarse logits as half precision gives them: the text follows the target."""
+    """R02: with a draft head over 3 of 4 ids and fp16 logits the text follows the target."""
     target, rows = law.make_tables(CASE)
     coarse = (0.3 * rows[:, [0, 2, 3]]).astype(np.float16).astype(np.float32)
     head = HeadDraft("feature", Table(coarse, 2, 96, WIDE, "reads"), 4, 4, (0, 2, 3))
@@ -54,7 +53,7 @@ def check_reduced_q(loaded: Library) -> None:
 
 
 def check_switched_k(loaded: Library) -> None:
-    """R16: K = 4, 4, 0, 0, 4 over one cache leaves a self-draft at 100 %, its cache where the text is."""
+    """R16: after K = 4, 4, 0, 0, 4 over one cache, all proposals of a self-draft are still accepted."""
     with self_drafting(noise_table(8, 2), loaded, order=2, context=600) as model, model.session() as session:
         text = [0, 1]
         for k in (4, 4, 0, 0, 4) * 5:
@@ -65,7 +64,7 @@ def check_switched_k(loaded: Library) -> None:
 
 
 def check_unpaid_drafts(loaded: Library) -> None:
-    """R58: a draft model that is never right is left alone; by the certificate's costs at most 5 % are lost to it."""
+    """R58: a draft that is never right is soon off; by the certificate's costs it takes 5 % at most."""
     wrong = np.roll(chain(8), 2, axis=1)
     with Model.table(chain(8), drafter=draft(wrong), k_max=4, context=600, loaded=loaded) as model:
         have = model.info.certificate
@@ -87,7 +86,7 @@ class Branching(Drafter):
 
 
 def check_trees(loaded: Library) -> None:
-    """R61: a tree is refused by name, and the text goes on without it."""
+    """R61: a tree of proposals is refused with a reason code, and the text continues without it."""
     with Model.table(chain(8), drafter=Branching(), loaded=loaded) as model, model.session() as session:
         result = session.run([0], temperature=0, max_new_tokens=10)
     assert result.tokens == [(i + 1) % 8 for i in range(10)]
@@ -95,7 +94,7 @@ def check_trees(loaded: Library) -> None:
 
 
 def check_maps(loaded: Library) -> None:
-    """R62: maps of offsets, repeated, unsorted or for another number of columns are refused when a model is made."""
+    """R62: id maps that are not strictly rising are refused when a model is made."""
     table = noise_table(4, 2)
     for ids in ((0, 1, 1), (2, 0, 3), (0, 0, 0)):
         head = HeadDraft("feature", Table(table[:, :3], 2, 96, WIDE, "reads"), 4, 4, ids)
@@ -105,7 +104,7 @@ def check_maps(loaded: Library) -> None:
             ).close()
 
 
-CHECKS: list[tuple[Callable[[Library], None], str]] = [
+CHECKS: list[tuple[Check, str]] = [
     (check_reported_q, "q_of_argmax"),
     (check_reported_q, "q_other_options"),
     (check_reported_q, "q_temperature"),
@@ -118,10 +117,10 @@ CHECKS: list[tuple[Callable[[Library], None], str]] = [
 
 
 @pytest.mark.parametrize("check", sorted({check for check, _ in CHECKS}, key=lambda check: check.__name__))
-def test_holds(check: Callable[[Library], None]) -> None:
-    put_back.holds(check)
+def test_check_passes(check: Check) -> None:
+    assert_passes(check)
 
 
 @pytest.mark.parametrize(("check", "fault"), CHECKS)
-def test_found_when_put_back(check: Callable[[Library], None], fault: str) -> None:
-    put_back.is_found(check, fault)
+def test_check_fails_with_fault(check: Check, fault: str) -> None:
+    assert_fails_with_fault(check, fault)

@@ -14,9 +14,16 @@ from support import tiny
 from support.draft_files import table_bytes
 
 from specc.calib import acceptance, answers, prompts
-from specc.calib.acceptance import NOBODY, Played, Stage, lookup_stage, play, table_stage
-from specc.calib.answers import Sample
+from specc.calib.acceptance import (
+    NO_TOKEN,
+    Replay,
+    Stage,
+    make_lookup_stage,
+    make_table_stage,
+    replay_rounds,
+)
 from specc.calib.ngram_table import read_table
+from specc.calib.samples import Sample
 from specc.contracts.recipe import load_recipe
 from specc.errors import SpeccError
 from specc.pipeline import choice
@@ -30,8 +37,8 @@ def sample_of(ids: list[int], n_prompt: int, kind: str = "chat") -> Sample:
     return Sample(kind, 0.0, np.array(ids, np.int32), n_prompt, 0)
 
 
-def says(*rows: list[int], calls: bool = False, once: bool = False) -> Stage:
-    return Stage(np.array(rows, np.int64), calls, once)
+def stage_of(*rows: list[int], needs_engine: bool = False, is_parallel: bool = False) -> Stage:
+    return Stage(np.array(rows, np.int64), needs_engine, is_parallel)
 
 
 def test_rounds_over_a_known_answer() -> None:
@@ -39,41 +46,49 @@ def test_rounds_over_a_known_answer() -> None:
     plain.
     """
     text = sample_of([9, 9, 1, 2, 3, 4, 5, 6], 2)
-    right = play(text, [says(text.ids.tolist())], 2)
-    assert right == Played(5, (0, 1, 1), 0, (2, 1), (2, 1))
-    wrong = play(text, [says([0, 0, 0, 2, 0, 4, 0, 6])], 2)
-    assert (wrong.rows, wrong.right, wrong.tried) == ((1, 0, 2), (2, 0), (2, 2))
-    silent = play(text, [says([NOBODY] * 8)], 2)
-    assert silent == Played(5, (5, 0, 0), 0, (0, 0), (0, 0))
+    right = replay_rounds(text, [stage_of(text.ids.tolist())], 2)
+    assert right == Replay(5, (0, 1, 1), 0, (2, 1), (2, 1))
+    wrong = replay_rounds(text, [stage_of([0, 0, 0, 2, 0, 4, 0, 6])], 2)
+    assert (wrong.rounds, wrong.accepted, wrong.tried) == ((1, 0, 2), (2, 0), (2, 2))
+    silent = replay_rounds(text, [stage_of([NO_TOKEN] * 8)], 2)
+    assert silent == Replay(5, (5, 0, 0), 0, (0, 0), (0, 0))
     assert silent.speed_up(0.14, 0.1) == 1.0 and right.speed_up(0.14, 0.1) == pytest.approx(5 / 2.42)
 
 
 def test_calls_of_engines() -> None:
     """A chain pays a call a token, the silent ask included; parallel heads pay one a round; lookup none."""
     text = sample_of([9, 9, 1, 2, 3, 4, 5, 6], 2)
-    chain = play(text, [says(text.ids.tolist(), calls=True)], 4)
-    heads = play(text, [says(text.ids.tolist(), calls=True, once=True)], 4)
-    assert (chain.calls, heads.calls, chain.rows) == (4, 1, (0, 0, 0, 0, 1))
-    first = says([NOBODY] * 3 + [2, NOBODY] + [NOBODY] * 3)
-    staged = play(text, [first, says([NOBODY] * 8, calls=True)], 4)
-    assert staged.calls == 3 and staged.right == (1, 0, 0, 0)
+    chain = replay_rounds(text, [stage_of(text.ids.tolist(), needs_engine=True)], 4)
+    heads = replay_rounds(text, [stage_of(text.ids.tolist(), needs_engine=True, is_parallel=True)], 4)
+    assert (chain.draft_calls, heads.draft_calls, chain.rounds) == (4, 1, (0, 0, 0, 0, 1))
+    first = stage_of([NO_TOKEN] * 3 + [2, NO_TOKEN] + [NO_TOKEN] * 3)
+    staged = replay_rounds(text, [first, stage_of([NO_TOKEN] * 8, needs_engine=True)], 4)
+    assert staged.draft_calls == 3 and staged.accepted == (1, 0, 0, 0)
 
 
 def lookup(ids: list[int]) -> int:
     """What followed the latest earlier occurrence of the longest run of 4 to 2 last ids."""
     runs = ((n, i) for n in range(min(4, len(ids) - 1), 1, -1) for i in range(len(ids) - n - 1, -1, -1))
-    return next((ids[i + n] for n, i in runs if ids[i : i + n] == ids[-n:]), NOBODY)
+    return next((ids[i + n] for n, i in runs if ids[i : i + n] == ids[-n:]), NO_TOKEN)
 
 
 def test_stages_answer_as_the_runtime_does(tmp_path: Path) -> None:
     """Lookup by its definition, read off the text; a table as its file says."""
     ids = np.random.default_rng(1).integers(0, 5, 120).tolist()
-    found = lookup_stage(sample_of(ids, 4), 2, 4).says[0]
+    found = make_lookup_stage(sample_of(ids, 4), 2, 4).proposals[0]
     assert [found[i] for i in range(1, 120)] == [lookup(ids[:i]) for i in range(1, 120)]
     (tmp_path / "t.bin").write_bytes(table_bytes([1, 2, 3, 4] * 8, 8))
     orders = read_table(tmp_path / "t.bin")[1]
     text = sample_of([7, 1, 2, 3, 7, 2, 3], 1)
-    assert table_stage(text, orders, 2).says[0].tolist() == [NOBODY, NOBODY, NOBODY, 3, 4, NOBODY, NOBODY]
+    assert make_table_stage(text, orders, 2).proposals[0].tolist() == [
+        NO_TOKEN,
+        NO_TOKEN,
+        NO_TOKEN,
+        3,
+        4,
+        NO_TOKEN,
+        NO_TOKEN,
+    ]
 
 
 @pytest.fixture
@@ -161,9 +176,9 @@ def test_heads_are_unrolled(place: Path) -> None:
     import torch
 
     sample = replace(sample_of(ids, 2), hidden=hidden)
-    stage = acceptance.medusa_stage(sample, Threes(), torch.tensor([0, 1, 3, 5]), 0.0)
-    assert stage.says.tolist() == [[NOBODY] * (2 + j) + [3] * (6 - j) for j in range(3)]
-    assert play(sample, [stage], 3).right == (1, 1, 1)
+    stage = acceptance.make_medusa_stage(sample, Threes(), torch.tensor([0, 1, 3, 5]), 0.0)
+    assert stage.proposals.tolist() == [[NO_TOKEN] * (2 + j) + [3] * (6 - j) for j in range(3)]
+    assert replay_rounds(sample, [stage], 3).accepted == (1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Small ONNX graphs for the lint tests: ids through an embedding of 16 features into `x` [1, R, 16], then the nodes."""
+"""Small ONNX graphs for the lint tests: ids through an embedding of 16 features into `x` [1, R, 16], then the
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def model(
 
 
 def renamed(made: Any) -> Any:
-    """The same graph with every value and node under a name that says nothing; inputs and outputs keep theirs."""
+    """The same graph with every value and node under a name that says nothing; inputs and outputs keep
+    theirs.
+    """
     keep = {value.name for value in [*made.graph.input, *made.graph.output]}
     names: dict[str, str] = {}
     rename_graph(made.graph, names, keep)

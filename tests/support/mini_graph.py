@@ -1,4 +1,6 @@
-"""A graph of the dialect `onnx24` in a dozen nodes, made without torch: one attention over an embedding, and a head."""
+"""A graph of the dialect `onnx24` in a dozen nodes, made without torch: one attention over an embedding, and
+a head.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One of specc's operators by itself in ONNX Runtime, here or in a process with other instructions or a fault."""
+"""One of specc's operators by itself in ONNX Runtime, here or in a process with other instructions or a
+fault.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def wrong(case: Case, **arrays: np.ndarray) -> Case:
     return case[0], case[1], {**case[2], **arrays}
 
 
-# ---------------------------------------------------------------------- the same operator with other instructions
+# ------------------------------------------------------------------ the same operator with other instructions
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:

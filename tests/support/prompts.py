@@ -1,14 +1,18 @@
 """Twenty prompts of our own for the tests on real weights: chat, code, rewriting, structured text."""
 
-LIST = "apples, 3 boxes of pears, 12 plums, a sack of potatoes, 2 loaves of bread, honey, salt and a bottle of oil"
+LIST = (
+    "apples, 3 boxes of pears, 12 plums, a sack of potatoes, 2 loaves of bread, honey, salt and "
+    "a bottle of oil"
+)
 CODE = """def area(width, height):
     if width < 0 or height < 0:
         raise ValueError("sizes are not negative")
     return width * height
 """
 STORY = (
-    "The lighthouse keeper rose before dawn, filled the lamp with oil, and wrote the weather into the log. A fishing "
-    "boat passed close to the rocks. The keeper rang the bell three times, and the boat turned back to the open sea."
+    "The lighthouse keeper rose before dawn, filled the lamp with oil, and wrote the weather into the log. A "
+    "fishing boat passed close to the rocks. The keeper rang the bell three times, and the boat "
+    "turned back to the open sea."
 )
 RECORD = (
     '{"name": "Ada Winter", "age": 41, "city": "Bergen", "languages": ["Norwegian", "English", "German"]}'

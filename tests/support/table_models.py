@@ -50,7 +50,9 @@ def self_drafting(table: Logits, loaded: Library | None, order: int = 1, **parts
 
 
 class Python(Backend):
-    """A chain model in Python that records its calls; `spoil` may write into the logits, `pause` is in seconds."""
+    """A chain model in Python that records its calls; `spoil` may write into the logits, `pause` is in
+    seconds.
+    """
 
     vocab, capacity, widths = 8, 600 + 16, (1, 2, 3, 4, 5, 16)
 

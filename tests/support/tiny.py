@@ -1,4 +1,6 @@
-"""Tiny models with fixed weights as Hugging Face folders, two layers and a byte-level tokenizer; and their plans."""
+"""Tiny models with fixed weights as Hugging Face folders, two layers and a byte-level tokenizer; and their
+plans.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,7 @@ def float_graph(folder: Path, **changes: Any) -> Any:
 
 
 def float_rows(folder: Path, ids: np.ndarray, layers: int = 2) -> np.ndarray:
-    """Logits fp32 [n, vocab] of every position, by transformers without a cache, from the first layers alone."""
+    """Logits fp32 [n, vocab] of every position by transformers, without a cache, from the first layers."""
     import torch
 
     from specc.exporter.checkpoint.checkpoint import open_checkpoint

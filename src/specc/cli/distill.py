@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
@@ -61,11 +62,11 @@ def distill_verb(
     """
     from dataclasses import asdict
 
-    from specc.distill.job import Asked, distill
+    from specc.distill.job import distill
+    from specc.distill.request import DistillRequest
 
     refuse_unused(kind, table)
-
-    asked = Asked(
+    request = DistillRequest(
         recipe_path(recipe),
         kind=kind,
         out=folder,
@@ -80,13 +81,19 @@ def distill_verb(
         min_count=min_count,
         layers=layers or 0,
     )
-    made = distill(asked, told)
+    result = distill(request, ProgressLine())
     if as_json:
-        out({"folder": str(made.folder), "files": [asdict(f) for f in made.files], "accepted": made.accepted})
+        out(
+            {
+                "folder": str(result.folder),
+                "files": [asdict(f) for f in result.files],
+                "accepted": result.accepted,
+            }
+        )
         return
-    for file in made.files:
-        click.echo(f"{made.folder / file.path}  {file.bytes / 1e6:.1f} MB")
-    for name, values in made.accepted.items():
+    for file in result.files:
+        click.echo(f"{result.folder / file.path}  {file.bytes / 1e6:.1f} MB")
+    for name, values in result.accepted.items():
         click.echo(f"accepted, {name:<10} " + " ".join(f"{value:.2f}" for value in values))
 
 
@@ -107,6 +114,16 @@ def refuse_unused(kind: str, table: bool) -> None:
             raise InputError("--min-count means nothing with --no-table; leave one of them out")
 
 
-def told(what: str, done: int, of: int, left: float) -> None:
-    """One line of progress on standard error, with the time left."""
-    click.echo(f"\r{what}: {done} of {of}, {left / 60:.1f} min left   ", err=True, nl=done >= of)
+class ProgressLine:
+    """One line of progress on standard error, with the time left at the speed since the step began."""
+
+    def __init__(self) -> None:
+        self._step, self._first, self._start = "", 0.0, 0.0
+
+    def __call__(self, step: str, done: float) -> None:
+        """Print the line; the first call of a step says where it begins."""
+        if step != self._step:
+            self._step, self._first, self._start = step, done, time.monotonic()
+        gained = done - self._first
+        left = (1 - done) * (time.monotonic() - self._start) / gained if gained > 0 else 0.0
+        click.echo(f"\r{step}: {done:.1%}, {left / 60:.1f} min left   ", err=True, nl=done >= 1)

@@ -1,157 +1,140 @@
-"""The data of one distillation: shards of the target's answers in a folder, and what is held out from them."""
+"""The data of one distillation: shards of the target's answers, and what is kept out of them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.calib import answers, prompts
-from specc.calib.answers import Dialogue, Sample
+from specc.calib import answers
+from specc.calib.answers import Dialogue
+from specc.calib.samples import Sample, collect_runs, drop_overlaps, hash_samples
+from specc.calib.shards import DataSettings, read_shard, shard_path, write_shard
 from specc.errors import InputError
-from specc.generate.template import Prompter
+from specc.pipeline.dialogue import make_dialogue
+from specc.progress import Progress
 
 if TYPE_CHECKING:
-    from specc.calib.batch import Ask, Batch
+    from specc.calib.batch import Batch
     from specc.exporter.checkpoint.checkpoint import Checkpoint
 
-MARK = "\x01user\x01"
-SLOTS, CAPACITY = 48, 640
-MEASURED = 77
-"""Seed of the answers to the measuring prompts."""
-OWN = 64
-"""Prompts of the user's in one shard."""
-Tell = Callable[[str, int, int, float], None]
-"""Hears (what, done, of, seconds left)."""
+USER_PROMPTS = 64
+"""Of the user's own prompts, in one shard."""
+MOST_SHARDS = 10**5
 
 
 @dataclass(frozen=True)
-class DataSettings:
-    """What decides the data, beside the target."""
+class TrainingData:
+    """What a draft is trained on and what its acceptance is measured on."""
 
-    seed: int = 2026
-    tokens: int = 240_000
-    """Answer tokens; shards are made until so many are there."""
-    size: int = 48
-    """Of a shard, see calib.answers.make_shard: few shards end with slots that wait for the last answers."""
-    prompts: tuple[str, ...] = ()
-    """The user's own, used instead of ours."""
+    training: list[Sample]
+    tuning: list[Sample]
+    dropped: int
+    """Training samples left out because they share text with a held-out prompt or its answers."""
 
-
-def data_folder(root: Path, weights_sha256: str, settings: DataSettings) -> Path:
-    """Where the shards lie: by target and settings; more tokens only add shards."""
-    inputs = {**asdict(settings), "tokens": 0, "weights": weights_sha256, "format": 1}
-    return root / "distill" / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+    @property
+    def sha256(self) -> str:
+        """Of the training samples."""
+        return hash_samples(self.training)
 
 
-def dialogue_of(checkpoint: Checkpoint) -> Dialogue:
-    """How the target's chat template frames a user's turn; nothing around it where there is no template."""
-    from tokenizers import Tokenizer
+def prepare_data(
+    model: Any,
+    checkpoint: Checkpoint,
+    folder: Path,
+    settings: DataSettings,
+    leave_out: str | None,
+    progress: Progress,
+) -> TrainingData:
+    """Make what is missing in `folder` and read it. `model` answers in bfloat16 and is fp32 afterwards.
 
-    tokenizer, spec = Tokenizer.from_str(checkpoint.tokens.text), checkpoint.spec
-    prompter = Prompter(tokenizer, checkpoint.chat_template, spec.bos, spec.eos, spec.token_ids)
-    before, after = "", ""
-    if prompter.has_template:
-        before, _, after = prompter.render([{"role": "user", "content": MARK}]).partition(MARK)
+    Raises InputError where no training sample is left.
+    """
+    import torch
 
-    def encode(text: str) -> list[int]:
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+    from specc.calib.batch import Batch
 
-    def decode(ids: Sequence[int]) -> str:
-        return str(tokenizer.decode(list(ids), skip_special_tokens=True))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    half = model.to(device, torch.bfloat16)
+    batch = Batch(half, answers.SLOTS, answers.CAPACITY, checkpoint.spec.eos)
+    dialogue = make_dialogue(checkpoint)
+    paths = make_shards(batch, dialogue, folder, settings, progress)
+    held_out = answers.answer_split(batch, dialogue, folder, "held-out")
+    tuning = answers.answer_split(batch, dialogue, folder, "tuning")
+    samples = (s for path in paths for s in read_shard(path, with_hidden=True))
+    usable = [s for s in samples if len(s.ids) > 3 and s.kind != leave_out]
+    training = drop_overlaps(usable, held_out_runs(held_out))
+    if not training:
+        raise InputError(
+            "no training sample is left without the class left out and what shares text with the "
+            "held-out prompts; give more prompts"
+        )
+    model.to(torch.float32)
+    return TrainingData(training, tuning, len(usable) - len(training))
 
-    begin = [] if prompter.has_template or spec.bos is None else [spec.bos]
-    return Dialogue((*begin, *encode(before)), tuple(encode(after)), encode, decode)
 
-
-def gather(batch: Batch, dialogue: Dialogue, folder: Path, settings: DataSettings, tell: Tell) -> list[Path]:
-    """Make the shards that are missing; returns those that hold the wanted tokens. A killed call goes on from there."""
+def make_shards(
+    batch: Batch, dialogue: Dialogue, folder: Path, settings: DataSettings, progress: Progress
+) -> list[Path]:
+    """Make the missing shards; returns those that hold the wanted tokens, or as many as the prompts give."""
     folder.mkdir(parents=True, exist_ok=True)
-    total, made, used, began = 0, 0, [], time.monotonic()
-    for number in range(10**5):
-        path = folder / f"shard-{number:05d}.npz"
+    tokens, paths = 0, list[Path]()
+    for number in range(MOST_SHARDS):
+        path = shard_path(folder, number)
         if not path.exists():
-            samples = shard_of(batch, dialogue, settings, number)
+            progress("answers", tokens / settings.tokens)
+            samples = make_shard(batch, dialogue, settings, number)
             if not samples:
                 break
-            answers.write_shard(folder, number, samples)
-            made += sum(len(s.answer) for s in samples)
-        used.append(path)
-        total += sum(len(s.answer) for s in answers.read_shard(path))
-        left = (settings.tokens - total) * (time.monotonic() - began) / made if made else 0.0
-        tell("answers", min(total, settings.tokens), settings.tokens, max(0.0, left))
-        if total >= settings.tokens:
+            write_shard(folder, number, samples)
+        paths.append(path)
+        tokens += sum(len(s.answer) for s in read_shard(path))
+        if tokens >= settings.tokens:
             break
-    return used
+    progress("answers", 1.0)
+    return paths
 
 
-def shard_of(batch: Batch, dialogue: Dialogue, settings: DataSettings, number: int) -> list[Sample]:
-    """One shard: of our prompts, or of the user's; empty behind their last one."""
+def make_shard(batch: Batch, dialogue: Dialogue, settings: DataSettings, number: int) -> list[Sample]:
+    """One shard, of the built-in prompts or of the user's; empty where the user's prompts are used up."""
     if not settings.prompts:
         return answers.make_shard(batch, dialogue, settings.seed, number, settings.size)
-    own = settings.prompts[number * OWN : (number + 1) * OWN]
-    return answered(batch, dialogue, [("chat", text) for text in own], settings.seed + number)
+    user_prompts = settings.prompts[number * USER_PROMPTS : (number + 1) * USER_PROMPTS]
+    class_prompts = [("chat", text) for text in user_prompts]
+    return answers.answer_prompts(batch, dialogue, class_prompts, settings.seed + number)
 
 
-def answered(batch: Batch, dialogue: Dialogue, asked: Sequence[tuple[str, str]], seed: int) -> list[Sample]:
-    """Answers to (class, text), each greedy and sampled."""
-    from specc.calib.batch import Ask
-
-    def ask(text: str, heat: float) -> Ask:
-        return Ask(dialogue.prompt(text), heat, answers.LIMIT)
-
-    pairs = [(kind, ask(text, heat)) for heat in (0.0, answers.SAMPLED) for kind, text in asked]
-    kept = [(kind, item) for kind, item in pairs if len(item.ids) <= answers.LONGEST]
-    found = batch.answer([item for _, item in kept], seed)
-    return [answers.sample(kind, item, dialogue, a) for (kind, item), a in zip(kept, found, strict=True)]
-
-
-def measured(batch: Batch, dialogue: Dialogue, folder: Path, split: str) -> list[Sample]:
-    """Answers to the measuring prompts of one split, made once."""
-    place = folder / split
-    place.mkdir(parents=True, exist_ok=True)
-    if not answers.shards(place):
-        asked = [(kind, text) for kind, texts in prompts.load(split).items() for text in texts]
-        answers.write_shard(
-            place, 0, answered(batch, dialogue, asked, MEASURED + prompts.SPLITS[::-1].index(split))
-        )
-    return answers.read_shard(answers.shards(place)[0], with_hidden=True)
-
-
-def banned_by(held_out: Sequence[Sample]) -> set[bytes]:
+def held_out_runs(held_out: Sequence[Sample]) -> set[bytes]:
     """Every run of ids of the held-out user texts and answers."""
-    runs = (answers.grams(s.ids[s.n_user : s.n_prompt]) | answers.grams(s.answer) for s in held_out)
+    runs = (collect_runs(s.ids[s.n_user : s.n_prompt]) | collect_runs(s.answer) for s in held_out)
     return set().union(*runs)
 
 
-def own_prompts(path: Path) -> tuple[str, ...]:
-    """One prompt a line of a UTF-8 file. Raises InputError."""
+def read_prompts(path: Path) -> tuple[str, ...]:
+    """The user's own prompts, one a line of a UTF-8 file. Raises InputError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read the prompts {path}: {error}; give a UTF-8 file with one prompt a line"
         ) from error
-    found = tuple(line.strip() for line in lines if line.strip())
-    if len(found) < 2:
-        raise InputError(f"{path} holds {len(found)} prompts; give at least 2, one a line")
-    return found
+    prompts = tuple(line.strip() for line in lines if line.strip())
+    if len(prompts) < 2:
+        raise InputError(f"{path} holds {len(prompts)} prompts; give at least 2, one a line")
+    return prompts
 
 
-def frequent_ids(samples: Sequence[Sample], count: int) -> list[int]:
-    """The ids seen most often in the answers, rising; lower ids first on ties."""
+def select_frequent_ids(samples: Sequence[Sample], count: int) -> list[int]:
+    """The ids seen most often in the answers, in rising order; of equally frequent ones the lower ids."""
     seen: Counter[int] = Counter()
     for s in samples:
         seen.update(s.answer.tolist())
     return sorted(sorted(seen, key=lambda id: (-seen[id], id))[:count])
 
 
-def contexts(samples: Sequence[Sample], longest: int) -> Iterator[Any]:
-    """Each answer with the ids before it that a context may read."""
+def iterate_contexts(samples: Sequence[Sample], longest: int) -> Iterator[Any]:
+    """Each answer's ids, with the `longest` ids of the prompt before it at most."""
     for s in samples:
         yield s.ids[max(s.n_user, s.n_prompt - longest) :]

@@ -29,7 +29,7 @@ from specc.pipeline.source_code import code_hash
 from specc.progress import Progress
 
 if TYPE_CHECKING:
-    from specc.calib.acceptance import Played
+    from specc.calib.acceptance import Replay
 
 MOST = 8
 """Largest K that is tried."""
@@ -38,7 +38,7 @@ ROW_COST = {"specc-cpu": 0.07, "ort": 0.29, "onnx24": 0.02}
 `bench_peers.py --only rows`), ONNX Runtime's int4 (9.8 ms for one row, 21 for five), a GPU, where few rows
 wait for weights (assumed).
 """
-CODE = ("specc.calib", "specc.pipeline.choice", "specc.pipeline.tuning")
+CODE = ("specc.calib", "specc.pipeline.choice", "specc.pipeline.dialogue", "specc.pipeline.tuning")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def inputs_of(planned: Planned) -> dict[str, Any]:
         "table": describe_file(path.parent, path.name).sha256 if path else None,
         "k": [recipe.k, recipe.context],
         "costs": costs_of(plan),
-        "prompts": prompts.sha256_of(prompts.load("tuning")),
+        "prompts": prompts.hash_prompts(prompts.load("tuning")),
         "code": code_hash(*CODE),
     }
 
@@ -157,19 +157,19 @@ def candidates(recipe: Recipe, parts: int) -> Iterator[Candidate]:
                 yield Candidate(together, k)
 
 
-def play_candidate(measured: tuning.Measured, candidate: Candidate) -> dict[str, Played]:
+def play_candidate(measured: tuning.Measured, candidate: Candidate) -> dict[str, Replay]:
     """Rounds of a candidate along the answers, summed by class of prompt."""
-    from specc.calib.acceptance import play, together
+    from specc.calib.acceptance import replay_rounds, sum_replays
 
-    played: dict[str, list[Played]] = {}
+    played: dict[str, list[Replay]] = {}
     for sample, proposals in zip(measured.samples, measured.proposals, strict=True):
         stages = [proposals[i] for i in candidate.parts]
-        played.setdefault(sample.kind, []).append(play(sample, stages, candidate.k))
-    return {name: together(played[name]) for name in sorted(played)}
+        played.setdefault(sample.kind, []).append(replay_rounds(sample, stages, candidate.k))
+    return {name: sum_replays(played[name]) for name in sorted(played)}
 
 
 def choose(
-    plan: Plan, names: Sequence[str], played: Mapping[Candidate, Mapping[str, Played]]
+    plan: Plan, names: Sequence[str], played: Mapping[Candidate, Mapping[str, Replay]]
 ) -> dict[str, Any]:
     """The best by the mean over classes of the predicted speed-up; on ties fewer
     drafters, then a smaller K.
@@ -195,11 +195,11 @@ def choose(
     }
 
 
-def class_facts(played: Played, costs: tuple[float, float]) -> dict[str, Any]:
+def class_facts(played: Replay, costs: tuple[float, float]) -> dict[str, Any]:
     """Speed-up, tokens a target call, acceptance at each position given that all before it were accepted."""
-    accepted = [round(a / b, 3) if b else 0.0 for a, b in zip(played.right, played.tried, strict=True)]
+    accepted = [round(a / b, 3) if b else 0.0 for a, b in zip(played.accepted, played.tried, strict=True)]
     gain = round(played.speed_up(*costs), 3)
-    return {"speed_up": gain, "tokens_per_call": round(played.per_call, 3), "accepted": accepted}
+    return {"speed_up": gain, "tokens_per_call": round(played.tokens_per_call, 3), "accepted": accepted}
 
 
 def mean(values: Sequence[float]) -> float:

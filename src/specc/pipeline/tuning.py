@@ -16,7 +16,7 @@ from specc.progress import Progress
 
 if TYPE_CHECKING:
     from specc.calib import acceptance
-    from specc.calib.answers import Sample
+    from specc.calib.samples import Sample
 
 ANSWERING = "answers to the tuning prompts"
 
@@ -51,16 +51,17 @@ def answer_prompts(target: CheckpointRecord, progress: Progress) -> list[Sample]
 
     from specc.calib import answers
     from specc.calib.batch import Batch
-    from specc.distill import data
+    from specc.calib.shards import DataSettings, data_folder, list_shards, read_shard
+    from specc.pipeline.dialogue import make_dialogue
 
-    folder = data.data_folder(cache.root(), target.spec.weights_sha256, data.DataSettings())
-    if not answers.shards(folder / "tuning"):
+    folder = data_folder(cache.root(), target.spec.weights_sha256, DataSettings())
+    if not list_shards(folder / "tuning"):
         progress(ANSWERING, 0.0)
         checkpoint = target.open()
         model = checkpoint.load().to("cuda" if torch.cuda.is_available() else "cpu", torch.bfloat16)
-        batch = Batch(model, data.SLOTS, data.CAPACITY, checkpoint.spec.eos)
-        data.measured(batch, data.dialogue_of(checkpoint), folder, "tuning")
-    samples = answers.read_shard(answers.shards(folder / "tuning")[0], with_hidden=True)
+        batch = Batch(model, answers.SLOTS, answers.CAPACITY, checkpoint.spec.eos)
+        answers.answer_split(batch, make_dialogue(checkpoint), folder, "tuning")
+    samples = read_shard(list_shards(folder / "tuning")[0], with_hidden=True)
     return [sample for sample in samples if sample.temperature == 0 and len(sample.answer) > 2]
 
 
@@ -69,12 +70,12 @@ def open_drafter(planned: Planned, part: Draft, most: int) -> Callable[[Sample],
     from specc.calib import acceptance
 
     if part.kind == "ngram":
-        return lambda sample: acceptance.lookup_stage(sample, part.min_match, part.max_match)
+        return lambda sample: acceptance.make_lookup_stage(sample, part.min_match, part.max_match)
     if part.kind == "table":
         from specc.calib.ngram_table import read_table
 
         orders = read_table(planned.plan.recipe.folder / str(part.file))[1]
-        return lambda sample: acceptance.table_stage(sample, orders, part.min_count)
+        return lambda sample: acceptance.make_table_stage(sample, orders, part.min_count)
     return open_head(planned, part, most) if planned.plan.head is not None else open_model(planned, part)
 
 
@@ -89,8 +90,8 @@ def open_head(planned: Planned, part: Draft, most: int) -> Callable[[Sample], ac
     file = load_draft_head(Path(planned.plan.head.file))
     head = build_draft_head(file, planned.target.open().load())
     if isinstance(head, MedusaHead):
-        return lambda sample: acceptance.medusa_stage(sample, head, file.ids, part.stop)
-    return lambda sample: acceptance.feature_stage(sample, head, file.ids, most, part.stop)
+        return lambda sample: acceptance.make_medusa_stage(sample, head, file.ids, part.stop)
+    return lambda sample: acceptance.make_feature_stage(sample, head, file.ids, most, part.stop)
 
 
 def open_model(planned: Planned, part: Draft) -> Callable[[Sample], acceptance.Stage]:
@@ -112,4 +113,4 @@ def open_model(planned: Planned, part: Draft) -> Callable[[Sample], acceptance.S
             best: list[int] = model(torch.tensor([ids]), use_cache=False).logits[0].argmax(-1).tolist()
         return best
 
-    return lambda sample: acceptance.model_stage(sample, argmax)
+    return lambda sample: acceptance.make_model_stage(sample, argmax)
