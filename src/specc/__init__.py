@@ -1,3 +1,3 @@
 """specc: exact speculative decoding for small devices, compiled into one bundle."""
 
-__version__ = "0.1.0"
+from specc.version import __version__ as __version__

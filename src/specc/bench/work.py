@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specc import __version__
 from specc.bench import compare, machine, measure, prompts, report
 from specc.bench.measure import Setting, Task
 from specc.contracts.bundle.manifest import Bundle, read_bundle, verify_bundle
@@ -18,6 +17,7 @@ from specc.errors import EnvironmentFault
 from specc.pipeline import cache
 from specc.progress import Progress, no_progress
 from specc.runtime import Model, Session, kernels
+from specc.version import __version__
 
 Json = dict[str, Any]
 

@@ -12,8 +12,8 @@ from importlib import import_module
 
 import click
 
-from specc import __version__
 from specc.errors import SpeccError
+from specc.version import __version__
 
 VERBS = (
     "build",

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from specc import __version__
 from specc.calib.prompts import HELD_OUT_SHA256
 from specc.contracts.files import File
 from specc.contracts.model_spec import ModelSpec
+from specc.version import __version__
 
 
 def make_provenance(

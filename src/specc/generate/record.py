@@ -20,9 +20,9 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from specc import __version__
 from specc.atomic import io_errors
 from specc.errors import InputError
+from specc.version import __version__
 
 if TYPE_CHECKING:
     from specc.runtime import Decision, Event, Info, Session

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from specc import __version__, targets
+from specc import targets
 from specc.contracts.bundle.manifest import read_bundle, verify_bundle
 from specc.contracts.reasons import explain_speculation
 from specc.errors import SpeccError
 from specc.inspection.this_machine import is_here
 from specc.pipeline import cache
 from specc.progress import Progress
+from specc.version import __version__
 
 
 def inspect(folder: Path, threads: int = 0, certificates: Path | None = None) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from specc import __version__
 from specc.atomic import io_errors, rename_into_place, scratch_folder
 from specc.contracts.files import File, describe_file
+from specc.version import __version__
 
 LISTING = "stage.json"
 TOOLS = (

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specc import __version__
 from specc.contracts.bundle.contents import TokenizerPart, make_manifest
 from specc.contracts.bundle.manifest import CERTIFICATES, Bundle
 from specc.contracts.bundle.writer import write_bundle
@@ -18,6 +17,7 @@ from specc.pipeline.clock import Clock
 from specc.pipeline.draft_files import head_origin, write_draft_files
 from specc.pipeline.engines import Engines
 from specc.pipeline.planned import Planned
+from specc.version import __version__
 
 
 @dataclass(frozen=True)

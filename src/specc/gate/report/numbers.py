@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from specc import __version__
 from specc.contracts.reasons import explain_speculation
 from specc.gate import law
 from specc.gate.checks import Check
 from specc.gate.engine import slot_map, speed, two_sample
 from specc.runtime import Certificate, Info, Model, kernels
+from specc.version import __version__
 
 FORMAT = 1
 
