@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specc.cli.tables import table
+from specc.cli.tables import print_table
 
 Numbers = Mapping[str, Mapping[Any, float]]
 
@@ -24,7 +24,7 @@ def tables(found: Mapping[str, Any]) -> None:
             (name, *(f"{one[key]:.2f}" if key in one else "-" for key in ("start_s", "peak_mb")))
             for name, one in found["alone"].items()
         ]
-        table("a fresh process, plain: start and peak memory", ("engine", "seconds", "MB"), rows)
+        print_table("a fresh process, plain: start and peak memory", ("engine", "seconds", "MB"), rows)
     ratios(found)
 
 
@@ -32,7 +32,7 @@ def by_number(values: Numbers, title: str) -> None:
     """Engines as columns, numbers as lines."""
     if values:
         lines = sorted({int(key) for by in values.values() for key in by})
-        table(title, ("", *values), [(str(n), *(cell(by, n) for by in values.values())) for n in lines])
+        print_table(title, ("", *values), [(str(n), *(cell(by, n) for by in values.values())) for n in lines])
 
 
 def cell(by: Mapping[Any, float], key: int) -> str:
@@ -51,7 +51,7 @@ def rates(found: Mapping[str, Any]) -> None:
                 classes = by_class[name][mode]
                 rows.append((name, mode, f"{rate:.1f}", *(f"{classes[c]:.1f}" for c in sorted(classes))))
         columns = ("engine", "mode", "median", *sorted(by_class["specc"]["plain"]))
-        table(f"tokens/s, greedy; {found['turns'].get('speeds')} turns", columns, rows)
+        print_table(f"tokens/s, greedy; {found['turns'].get('speeds')} turns", columns, rows)
 
 
 def ratios(found: Mapping[str, Any]) -> None:
@@ -63,4 +63,4 @@ def ratios(found: Mapping[str, Any]) -> None:
         rows.append(("products alone", f"{one['ms']:.2f} ms{share}" if "ms" in one else one["missing"]))
     rows += [(name, f"missing: {why}") for name, why in found.get("missing", {}).items()]
     rows += [(name, f"{one['version']} {one['system']}") for name, one in found.get("peers", {}).items()]
-    table("ratios and where they come from", ("what", "value"), rows)
+    print_table("ratios and where they come from", ("what", "value"), rows)

@@ -360,11 +360,11 @@ def test_replay_of_no_record(specc: Run, bundle: Path, tmp_path: Path) -> None:
 
 
 def test_gate_shows_failures_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    from specc.cli import tables as show
+    from specc.cli import tables
 
     checks = [{"name": f"law: case {i}", "limit": 1e-7, "value": 0.5, "passed": i != 3} for i in range(600)]
     checks.append({"name": "speed: best K", "limit": 1.05, "value": 1.6, "passed": True})
-    show.gated({"verdict": "failed", "reasons": ["numerics"], "checks": checks})
+    tables.print_gate({"verdict": "failed", "reasons": ["numerics"], "checks": checks})
     out = capsys.readouterr().out
     assert "600 checks" in out and "1 failed" in out and "case 3" in out and "case 4" not in out
     assert "speed: best K" in out and "speculation off: numerics" in out

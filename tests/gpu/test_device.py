@@ -133,7 +133,7 @@ def hardware_here(dialect: str) -> str:
 
     from specc import targets
     from specc.exporter.tensorrt.library import is_installed
-    from specc.inspection.this_machine import is_here
+    from specc.inspection.machine import is_here
 
     found = next(
         (name for name in targets.list_names() if targets.load(name).gpu and is_here(targets.load(name))),

@@ -21,7 +21,7 @@ from specc.contracts.bundle.manifest import read_bundle
 from specc.gate import GateResult, run_gate
 from specc.gate.engine.equality import RandomDrafter, ScriptedDrafter, open_target_engine
 from specc.generate.run import Ask, generate, prompt_ids
-from specc.inspection.summary import inspect
+from specc.inspection.bundle import inspect_bundle
 from specc.pipeline.build import build
 from specc.runtime import Model, Ngram, Session, engine_library
 
@@ -85,7 +85,7 @@ def texts(session: Session, ready: Ready, mode: str, on: bool) -> Iterator[tuple
 
 
 def test_the_main_bundle_is_certified_and_speculates(main: Ready) -> None:
-    found = inspect(main.folder)
+    found = inspect_bundle(main.folder)
     assert main.result.verdict == "passed", [check for check in main.result.checks if not check.passed]
     assert (found["speculation"]["enabled"], found["speculation"]["reasons"]) == (True, [])
     assert found["certificate"]["kind"] == "bit-exact"
@@ -205,7 +205,7 @@ def greedy_loop(graph: Any, prompt: tuple[int, ...], eos: set[int]) -> list[int]
 def test_dynamic_int8_is_built_refused_and_still_generates(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder, cache = tmp_path_factory.mktemp("int8"), tmp_path_factory.mktemp("cache8")
     ready = make("smollm2-135m-cpu-dynamic-int8", folder, cache)
-    found = inspect(ready.folder)
+    found = inspect_bundle(ready.folder)
     assert (found["speculation"]["enabled"], found["speculation"]["reasons"]) == (False, ["numerics", "lint"])
     assert found["certificate"]["tv_bound"] is None or found["certificate"]["tv_bound"] > 0
     assert found["lint"]["findings"] and not found["lint"]["passed"]

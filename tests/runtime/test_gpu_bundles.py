@@ -16,7 +16,9 @@ import pytest
 from specc.contracts.bundle.manifest import format_manifest
 from specc.contracts.reasons import explain_speculation
 from specc.errors import RuntimeFault, SpeccError
-from specc.inspection.summary import doctor, gate, nothing_here
+from specc.gate import gate_bundle
+from specc.inspection.bundle import missing_certificate
+from specc.inspection.machine import check_machine
 from specc.runtime import Model, gpu
 from specc.runtime.nvidia import tensorrt_headers, tensorrt_version
 
@@ -152,16 +154,16 @@ def test_the_gate_opens_the_engine_before_it_judges_laws(
     """A device that cannot run the engine is told within a second, not after minutes."""
     opened()
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    monkeypatch.setattr("specc.inspection.summary.verify", lambda _: SimpleNamespace(manifest=manifest))
-    monkeypatch.setattr("specc.inspection.summary.read", lambda folder: folder)
+    monkeypatch.setattr("specc.gate.bundle.verify_bundle", lambda _: SimpleNamespace(manifest=manifest))
+    monkeypatch.setattr("specc.gate.bundle.read_bundle", lambda folder: folder)
     monkeypatch.setattr("specc.gate.run.judge_bundle", lambda *_, **__: pytest.fail("laws first"))
     with pytest.raises(RuntimeFault, match="no NVIDIA driver"):
-        gate(tmp_path, None, 0, 0, None, lambda *_: True)
+        gate_bundle(tmp_path)
 
 
 def test_doctor_names_everything_for_a_gpu() -> None:
     """Five findings, none of which keeps the CPU from running; nothing is called tried that was not."""
-    findings = {finding.name: finding for finding in doctor()}
+    findings = {finding.name: finding for finding in check_machine()}
     names = ["GPU", "TensorRT", "TensorRT for RTX", "TensorRT backend", "GPU row kernels"]
     assert [findings[name].needed_for for name in names] == ["gpu"] * 5
     for name in ("TensorRT backend", "GPU row kernels"):
@@ -190,11 +192,11 @@ def test_a_bundle_for_another_machine_can_be_inspected() -> None:
         "plan": {"hardware": "rtx-ada", "threads": 4},
         "engines": {"target": {"backend": "tensorrt-rtx"}},
     }
-    found = nothing_here(manifest, error)
+    found = missing_certificate(manifest, error)
     assert found["kind"] == "none" and found["widths"] == [] and found["device"] == "rtx-ada"
     said = explain_speculation(False, ["uncertified-device"], found, {}, "b")
     assert (
         said.startswith("off: uncertified-device (no certificate for rtx-ada") and "no NVIDIA driver" in said
     )
     with pytest.raises(RuntimeFault, match="no NVIDIA driver"):
-        nothing_here({**manifest, "engines": {"target": {"backend": "ort"}}}, error)
+        missing_certificate({**manifest, "engines": {"target": {"backend": "ort"}}}, error)

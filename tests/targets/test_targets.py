@@ -8,7 +8,7 @@ import pytest
 
 from specc import targets
 from specc.errors import InputError, RecipeError
-from specc.inspection.this_machine import is_here
+from specc.inspection.machine import is_here
 
 
 def test_every_profile_is_whole() -> None:

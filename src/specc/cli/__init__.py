@@ -53,16 +53,16 @@ def main(arguments: list[str] | None = None) -> None:
         code = cli.main(arguments, prog_name="specc", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        code = complain(sentence(error), error.exit_code)
+        code = print_error(format_usage_error(error), error.exit_code)
     except SpeccError as error:
-        code = complain(str(error), error.exit_code)
+        code = print_error(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        code = complain("interrupted", 130)
+        code = print_error("interrupted", 130)
     except (BrokenPipeError, SystemExit):  # click makes the latter of the former, and of nothing else here
         code = 0
     except OSError as error:
-        code = complain(failure(error), 3)
-    settle()
+        code = print_error(format_os_error(error), 3)
+    flush_outputs()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -73,7 +73,7 @@ def open_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # open until the end
 
 
-def settle() -> None:
+def flush_outputs() -> None:
     """Flush both outputs; one that cannot take its text leads nowhere from here, so that
     the exit is quiet.
     """
@@ -84,20 +84,20 @@ def settle() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def failure(error: OSError) -> str:
+def format_os_error(error: OSError) -> str:
     """What the operating system refused, and of which file."""
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "standard output"
     return f"{name}: {error.strerror or error}; check the path, its rights and the space that is left"
 
 
-def sentence(error: click.ClickException) -> str:
+def format_usage_error(error: click.ClickException) -> str:
     """A usage error with the command that explains it."""
     context = getattr(error, "ctx", None)
     where = f" (see `{context.command_path} --help`)" if context is not None else ""
     return f"{error.format_message()}{where}"
 
 
-def complain(message: str, code: int) -> int:
+def print_error(message: str, code: int) -> int:
     """Print the sentence; returns the exit code."""
     with suppress(OSError):
         click.echo(f"specc: {message}", err=True)

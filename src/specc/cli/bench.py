@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from specc.cli.options import FOLDER, SEED, Number, as_json, out, with_certificates, with_threads
+from specc.cli.options import FOLDER, SEED, Number, as_json, print_json, with_certificates, with_threads
 
 PLAIN = "plain"
 
@@ -61,19 +61,20 @@ def bench_verb(
     """
     from specc.bench import page, work
     from specc.bench.tables import tabulate
-    from specc.cli import tables as show
+    from specc.cli import tables
+    from specc.cli.progress_bars import StageBars
 
     options = {
         name: value for name, value in (("k", k), ("ignore_eos", ignore_eos or None)) if value is not None
     }
     saved = None if against == PLAIN else Path(against)
     request = work.BenchRequest(bundle, saved, options=options, **asked)
-    with show.StageBars() as bars:
+    with StageBars() as bars:
         report = work.bench(request, bars.report)
     if html is not None:
         page.write_page(report, html)
     if as_json:
-        out(report)
+        print_json(report)
         return
     for table in tabulate(report):
-        show.table(table.title, table.columns, table.rows)
+        tables.print_table(table.title, table.columns, table.rows)

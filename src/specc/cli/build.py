@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from specc.cli.options import FOLDER, as_json, out, recipe_path, with_target
+from specc.cli.options import FOLDER, as_json, print_json, recipe_path, with_target
 
 
 @click.command("build")
@@ -23,9 +23,10 @@ def build_verb(
     recipe: str, hardware: str | None, place: Path | None, sensitivity: bool, as_json: bool
 ) -> None:
     """Build the bundle of RECIPE (a file, or the name of one that comes along)."""
-    from specc.cli import tables as show
+    from specc.cli import tables
+    from specc.cli.progress_bars import StageBars
     from specc.pipeline.build import build
 
-    with show.StageBars() as bars:
+    with StageBars() as bars:
         built = build(recipe_path(recipe), hardware, place, bars, sensitivity)
-    out(built.as_dict()) if as_json else show.built(built)
+    print_json(built.as_dict()) if as_json else tables.print_build(built)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from specc.cli.options import COUNT, FOLDER, Number, as_json, out, with_threads
+from specc.cli.options import COUNT, FOLDER, Number, as_json, print_json, with_threads
 
 
 @click.command("diff")
@@ -39,12 +39,13 @@ def diff_verb(
     """Compare B with A (bundles; or one of them a Hugging Face folder or a GGUF file);
     exit 1 beyond a limit.
     """
-    from specc.cli import tables as show
+    from specc.cli import tables
+    from specc.cli.progress_bars import StageBars
     from specc.diff import Limits, diff
     from specc.diff.compare import finite
 
     limits = Limits(kl_max, tv_max, top1_min, perplexity_max, same_law)
-    with show.StageBars() as bars:
-        found = diff(a, b, limits, text, tokens, threads, bars.report)
-    out(finite(found)) if as_json else show.diffed(found)
-    return 0 if found["verdict"] == "passed" else 1
+    with StageBars() as bars:
+        report = diff(a, b, limits, text, tokens, threads, bars.report)
+    print_json(finite(report)) if as_json else tables.print_diff(report)
+    return 0 if report["verdict"] == "passed" else 1

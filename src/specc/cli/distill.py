@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from specc.calib.prompts import CLASSES
-from specc.cli.options import FOLDER, SEED, Number, as_json, out, recipe_path
+from specc.cli.options import FOLDER, SEED, Number, as_json, print_json, recipe_path
 from specc.errors import InputError
 
 KINDS = ("feature", "medusa", "small", "early-exit", "table")
@@ -83,13 +83,8 @@ def distill_verb(
     )
     result = distill(request, ProgressLine())
     if as_json:
-        out(
-            {
-                "folder": str(result.folder),
-                "files": [asdict(f) for f in result.files],
-                "accepted": result.accepted,
-            }
-        )
+        files = [asdict(file) for file in result.files]
+        print_json({"folder": str(result.folder), "files": files, "accepted": result.accepted})
         return
     for file in result.files:
         click.echo(f"{result.folder / file.path}  {file.bytes / 1e6:.1f} MB")

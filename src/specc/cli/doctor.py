@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
-from specc.cli.options import as_json, out
+from specc.cli.options import as_json, print_json
 
 
 @click.command("doctor")
 @as_json
 def doctor_verb(as_json: bool) -> int:
     """Check what this machine has; exit 3 where running a bundle is impossible."""
-    from dataclasses import asdict
+    from specc.cli import tables
+    from specc.inspection.machine import check_machine
 
-    from specc.cli import tables as show
-    from specc.inspection.summary import doctor
-
-    findings = doctor()
+    requirements = check_machine()
     if as_json:
-        out({"findings": [asdict(finding) for finding in findings]})
+        print_json({"findings": [asdict(requirement) for requirement in requirements]})
     else:
-        rows = [(f.name, "ok" if f.ok else "missing", f.needed_for, f.value) for f in findings]
-        show.table("doctor", ("what", "state", "needed for", "value"), rows)
-    return 3 if any(not f.ok and f.needed_for == "run" for f in findings) else 0
+        rows = [(r.name, "ok" if r.ok else "missing", r.needed_for, r.value) for r in requirements]
+        tables.print_table("doctor", ("what", "state", "needed for", "value"), rows)
+    return 3 if any(not r.ok and r.needed_for == "run" for r in requirements) else 0

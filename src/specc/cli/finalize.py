@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from specc.cli.options import FOLDER, as_json, out
+from specc.cli.options import FOLDER, as_json, print_json
 
 
 @click.command("finalize")
@@ -21,28 +21,19 @@ from specc.cli.options import FOLDER, as_json, out
 @as_json
 def finalize_verb(bundle: Path, no_gate: bool, library: str | None, sm: int | None, as_json: bool) -> int:
     """Build the engines of BUNDLE for the GPU that is here, then certify it."""
-    from specc.cli import tables as show
-    from specc.inspection.summary import gate
+    from specc.cli import tables
+    from specc.cli.progress_bars import StageBars
+    from specc.gate import gate_bundle
     from specc.pipeline.finalize import finalize
 
-    with show.StageBars() as bars:
+    with StageBars() as bars:
         done = finalize(bundle, library, sm, bars)
-        report = None if no_gate else gate(bundle, None, 0, 0, None, bars.report)
+        report = None if no_gate else gate_bundle(bundle, progress=bars.report)
     if as_json:
-        out({"bundle": str(bundle), "digest": done.bundle.digest, "engines": done.engines, "gate": report})
+        engines, digest = done.engines, done.bundle.digest
+        print_json({"bundle": str(bundle), "digest": digest, "engines": engines, "gate": report})
     else:
-        rows = [
-            (
-                n,
-                f["library"],
-                f["tensorrt"],
-                f"SM {f['sm']}",
-                f"{f['seconds']} s",
-                show.types_text(f["types"]),
-            )
-            for n, f in done.engines.items()
-        ]
-        show.table("finalize", ("engine", "library", "version", "device", "built in", "products"), rows)
+        tables.print_engines(done.engines)
         if report is not None:
-            show.gated(report)
+            tables.print_gate(report)
     return 0 if report is None or report["verdict"] == "passed" else 1

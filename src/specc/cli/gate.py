@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from specc.cli.options import FOLDER, SEED, THREAD_COUNTS, TRIALS, as_json, out, with_certificates
+from specc.cli.options import FOLDER, SEED, THREAD_COUNTS, TRIALS, as_json, print_json, with_certificates
 
 
 @click.command("gate")
@@ -39,35 +39,45 @@ def gate_verb(
     as_json: bool,
 ) -> int:
     """Certify BUNDLE on this device; exit 1 where a judge says no."""
-    from specc.cli import tables as show
-    from specc.inspection.summary import gate
+    from specc.cli import tables
+    from specc.cli.progress_bars import StageBars
+    from specc.gate import gate_bundle
 
     if lint_only:
-        return lint(bundle, engine, as_json)
+        return lint_graph(bundle, engine, as_json)
     if replay is not None:
-        return replay_record(bundle, replay, threads[0], certificates, as_json)
-    with show.StageBars() as bars:
-        report = gate(bundle, trials, seed, threads, certificates, bars.report, reports)
-    out(report) if as_json else show.gated(report)
+        return judge_record(bundle, replay, threads[0], certificates, as_json)
+    with StageBars() as bars:
+        report = gate_bundle(
+            bundle,
+            trials=trials,
+            seed=seed,
+            threads=threads,
+            certificates=certificates,
+            report=reports,
+            progress=bars.report,
+        )
+    print_json(report) if as_json else tables.print_gate(report)
     return 0 if report["verdict"] == "passed" else 1
 
 
-def lint(path: Path, engine: str, as_json: bool) -> int:
+def lint_graph(path: Path, engine: str, as_json: bool) -> int:
     """Lint a graph: exit 1 with findings."""
-    from specc.cli import tables as show
+    from specc.cli import tables
     from specc.gate.lint import lint_report
 
     report = lint_report(path, engine)
-    out(report) if as_json else show.linted(report)
+    print_json(report) if as_json else tables.print_lint(report)
     return 0 if report["verdict"] == "passed" else 1
 
 
-def replay_record(bundle: Path, record: Path, threads: int, certificates: Path | None, as_json: bool) -> int:
+def judge_record(bundle: Path, record: Path, threads: int, certificates: Path | None, as_json: bool) -> int:
     """Judge a record again: exit 1 with the first difference, 2 for a record that is cut off."""
-    from specc.cli import tables as show
-    from specc.inspection.summary import replay
+    from specc.cli import tables
+    from specc.cli.progress_bars import StageBars
+    from specc.gate.bundle import replay_record
 
-    with show.StageBars() as bars:
-        report = replay(bundle, record, threads, certificates, bars.report)
-    out(report) if as_json else show.replayed(report)
+    with StageBars() as bars:
+        report = replay_record(bundle, record, threads, certificates, bars.report)
+    print_json(report) if as_json else tables.print_replay(report)
     return {"passed": 0, "failed": 1}.get(report["verdict"], 2)

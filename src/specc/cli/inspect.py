@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from specc.cli.options import FOLDER, as_json, out, with_certificates, with_threads
+from specc.cli.options import FOLDER, as_json, print_json, with_certificates, with_threads
 
 
 @click.command("inspect")
@@ -16,8 +16,8 @@ from specc.cli.options import FOLDER, as_json, out, with_certificates, with_thre
 @as_json
 def inspect_verb(bundle: Path, threads: int, certificates: Path | None, as_json: bool) -> None:
     """Show what is inside BUNDLE, and why speculation is on or off here."""
-    from specc.cli import tables as show
-    from specc.inspection.summary import inspect
+    from specc.cli import tables
+    from specc.inspection.bundle import inspect_bundle
 
-    found = inspect(bundle, threads, certificates)
-    out(found) if as_json else show.inspected(found)
+    contents = inspect_bundle(bundle, threads, certificates)
+    print_json(contents) if as_json else tables.print_bundle(contents)

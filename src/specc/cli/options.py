@@ -87,7 +87,7 @@ with_certificates = click.option("--certificates", type=FOLDER, help="A further 
 with_target = click.option("-t", "--target", "hardware", help="Hardware target; see `specc targets`.")
 
 
-def out(value: Any) -> None:
+def print_json(value: Any) -> None:
     """One JSON value on standard output."""
     click.echo(json.dumps(value, indent=1))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from specc.cli.options import FOLDER, as_json, out, sampling_options, with_certificates, with_threads
+from specc.cli.options import FOLDER, as_json, print_json, sampling_options, with_certificates, with_threads
 
 
 @click.command("run")
@@ -52,7 +52,7 @@ def run_verb(
     ask = Ask(text, raw, threads, certificates, trust, request, record)
     result = generate(bundle, ask, ignore if as_json else stream)
     if as_json:
-        out(result)
+        print_json(result)
     else:
         click.echo()
     if stats:

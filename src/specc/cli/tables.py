@@ -1,4 +1,4 @@
-"""What the command line prints for people: progress, tables, verdicts."""
+"""What the command line prints for people: tables and verdicts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from specc.contracts.costs import ENGINE_OVERHEAD
@@ -21,67 +20,22 @@ FEW = 12
 """Most checks of one judge that are shown one by one."""
 
 
-class StageBars:
-    """One bar a stage on a terminal's standard error, one line a stage elsewhere; a context manager."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        columns = (SpinnerColumn(finished_text=" "), TextColumn("{task.description}"), BarColumn(24))
-        columns_after = (TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
-        self._progress = Progress(*columns, *columns_after, console=self._console)
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> StageBars:
-        if self._console.is_terminal:
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
-            self._progress.stop()
-
-    def begin(self, name: str) -> None:
-        """A stage begins."""
-        if self._console.is_terminal:
-            self._tasks[name] = self._progress.add_task(f"{name:16}", total=None, note="")
-
-    def step(self, name: str, doing: str, part: float) -> None:
-        """A stage goes on."""
-        if name in self._tasks:
-            self._progress.update(self._tasks[name], total=1, completed=part, note=doing)
-
-    def report(self, step: str, done: float) -> None:
-        """A judge goes on: `done` is the finished part of it; a progress callback of the gate, bench and diff."""
-        if step not in self._tasks:
-            self.begin(step)
-        if step in self._tasks:
-            self._progress.update(self._tasks[step], total=1, completed=done)
-
-    def end(self, name: str, seconds: float, cached: bool) -> None:
-        """A stage is done."""
-        note = "cached" if cached else ""
-        if name in self._tasks:
-            self._progress.update(self._tasks[name], total=1, completed=1, note=note)
-        else:
-            self._console.print(f"{name:16} {seconds:7.2f} s  {note}".rstrip(), highlight=False)
-
-
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print one table to standard output."""
-    shown = Table(title=title, title_justify="left", title_style="bold")
+    printed = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
-        shown.add_column(column, overflow="fold")
+        printed.add_column(column, overflow="fold")
     for row in rows:
-        shown.add_row(*map(str, row))
-    Console().print(shown)
+        printed.add_row(*map(str, row))
+    Console().print(printed)
 
 
-def megabytes(count: int) -> str:
+def format_megabytes(count: int) -> str:
     """Bytes as MB (2^20)."""
     return f"{count / MEGA:.1f} MB"
 
 
-def built(result: Built) -> None:
+def print_build(result: Built) -> None:
     """The short verdict at the end of a build."""
     plan, bundle = result.plan, result.bundle
     total = sum(file.bytes for file in bundle.files)
@@ -89,58 +43,60 @@ def built(result: Built) -> None:
     rows = [
         ("bundle", f"{bundle.folder} ({'written' if result.written else 'up to date'})"),
         ("digest", bundle.digest[:16]),
-        ("size", f"{megabytes(total)} in {len(bundle.files)} files"),
+        ("size", f"{format_megabytes(total)} in {len(bundle.files)} files"),
         ("weights", f"layers {scheme.layers}, head {scheme.head}"),
         ("draft", f"{plan.recipe.draft.kind}, K = {plan.k}"),
         *(("chosen", sentence(facts)) for facts in [plan.choice] if facts),
-        ("context", f"{plan.context} tokens, {megabytes(plan.memory.total)} of memory predicted"),
-        ("speculation", verdict(result)),
+        ("context", f"{plan.context} tokens, {format_megabytes(plan.memory.total)} of memory predicted"),
+        ("speculation", describe_speculation(result)),
     ]
     groups = result.quality.get("target", {}).get("sensitivity")
     if groups:
         rows.append(("costs most alone", describe_worst_groups(groups)))
     rows += [("also", str(other.folder)) for other in result.also]
-    table(bundle.manifest["name"], ("what", "value"), rows)
+    print_table(bundle.manifest["name"], ("what", "value"), rows)
 
 
-def verdict(result: Built) -> str:
+def describe_speculation(result: Built) -> str:
     """On, off, or who decides."""
     if result.lint:
         first = result.lint[0]
         return f"off: lint ({len(result.lint)} findings; {first['node']}: {first['why']})"
+    folder = result.bundle.folder
     if any(part.get("finalize") for part in result.bundle.manifest["engines"].values()):
-        return f"off until `specc finalize {result.bundle.folder}` has built and certified its engines on the device"
+        return f"off until `specc finalize {folder}` has built and certified its engines on the device"
     if result.reasons:
-        return f"off: {', '.join(result.reasons)}; run `specc gate {result.bundle.folder}` on the device"
-    return f"as its certificate says; see `specc inspect {result.bundle.folder}`"
+        return f"off: {', '.join(result.reasons)}; run `specc gate {folder}` on the device"
+    return f"as its certificate says; see `specc inspect {folder}`"
 
 
-def plan(made: Plan, fit: str) -> None:
+def print_plan(plan: Plan, fit: str) -> None:
     """Sizes, memory, predicted speed; `fit` says whether the device holds it."""
-    memory, timing = made.memory, made.timing
+    memory, timing = plan.memory, plan.timing
     rows = [
-        ("K, rows, context", f"{made.k}, {made.rows}, {made.context}"),
-        ("widths", ", ".join(map(str, made.target.widths))),
-        ("weights", megabytes(memory.weights)),
-        ("target cache", megabytes(memory.target_cache)),
-        ("draft cache", megabytes(memory.draft_cache)),
-        ("workspace", megabytes(memory.workspace)),
-        ("engine library", megabytes(ENGINE_OVERHEAD)),
-        ("total", f"{megabytes(memory.total)}, {fit}"),
-        ("target call", f"at least {timing.target_call_ms:.2f} ms at {made.hardware.bandwidth_gb_s} GB/s"),
+        ("K, rows, context", f"{plan.k}, {plan.rows}, {plan.context}"),
+        ("widths", ", ".join(map(str, plan.target.widths))),
+        ("weights", format_megabytes(memory.weights)),
+        ("target cache", format_megabytes(memory.target_cache)),
+        ("draft cache", format_megabytes(memory.draft_cache)),
+        ("workspace", format_megabytes(memory.workspace)),
+        ("engine library", format_megabytes(ENGINE_OVERHEAD)),
+        ("total", f"{format_megabytes(memory.total)}, {fit}"),
+        ("target call", f"at least {timing.target_call_ms:.2f} ms at {plan.hardware.bandwidth_gb_s} GB/s"),
         ("plain", f"at most {timing.plain_tokens_per_second:.0f} tokens/s"),
         ("all accepted", f"at most {timing.best_tokens_per_second:.0f} tokens/s"),
     ]
-    rows += [("chosen", sentence(made.choice))] if made.choice else []
-    if is_open(made.recipe) and not made.choice:
-        rows.append(("auto", f"{made.recipe.draft.kind} with K = {made.k} until a build has measured"))
-    rows += [("head", made.head.note)] if made.head is not None and made.head.note else []
-    table(f"{made.recipe.name} on {made.hardware.name}", ("what", "value"), rows)
+    rows += [("chosen", sentence(plan.choice))] if plan.choice else []
+    if is_open(plan.recipe) and not plan.choice:
+        rows.append(("auto", f"{plan.recipe.draft.kind} with K = {plan.k} until a build has measured"))
+    rows += [("head", plan.head.note)] if plan.head is not None and plan.head.note else []
+    print_table(f"{plan.recipe.name} on {plan.hardware.name}", ("what", "value"), rows)
 
 
-def inspected(found: Mapping[str, Any]) -> None:
+def print_bundle(found: Mapping[str, Any]) -> None:
     """What is inside and why speculation is on or off."""
     certificate, spec, numbers = found["certificate"], found["speculation"], found["plan"]
+    total = sum(file["bytes"] for file in found["files"])
     classes = " ".join("[" + ",".join(map(str, group)) + "]" for group in certificate["widths"]) or "none"
     rows = [
         ("digest", found["digest"]),
@@ -148,28 +104,41 @@ def inspected(found: Mapping[str, Any]) -> None:
         ("certificate", f"{certificate['kind']}, device {certificate['device']}"),
         ("width classes", f"{classes}, law width {certificate['law_width']}"),
         ("rows compared", certificate["rows_compared"]),
-        ("rows different", by_width(certificate["rows_different"])),
-        ("largest logit difference", by_width(certificate["max_abs_diff"])),
+        ("rows different", format_by_width(certificate["rows_different"])),
+        ("largest logit difference", format_by_width(certificate["max_abs_diff"])),
         (
             "total variation",
             "not measured" if certificate["tv_bound"] is None else f"<= {certificate['tv_bound']:g}",
         ),
         *((f"not in force: {Path(n['file']).name}", n["note"]) for n in certificate["notes"]),
-        ("lint", lint_text(found["lint"])),
+        ("lint", format_lint(found["lint"])),
         ("plan", f"K = {numbers['k']}, context {numbers['context']}, draft {numbers['draft']}"),
         ("weights", f"layers {numbers['schemes']['layers']}, head {numbers['schemes']['head']}"),
-        *((f"products of {name}", types_text(types)) for name, types in found["types"].items()),
-        *(("head", note) for note in head_notes(found)),
+        *((f"products of {name}", format_types(types)) for name, types in found["types"].items()),
+        *(("head", note) for note in list_head_notes(found)),
         *(("chosen", sentence(facts)) for facts in [numbers.get("choice")] if facts),
-        (
-            "files",
-            f"{len(found['files'])}, {megabytes(sum(file['bytes'] for file in found['files']))}, all as hashed",
-        ),
+        ("files", f"{len(found['files'])}, {format_megabytes(total)}, all as hashed"),
     ]
-    table(found["name"], ("what", "value"), rows)
+    print_table(found["name"], ("what", "value"), rows)
 
 
-def types_text(types: Mapping[str, Any]) -> str:
+def print_engines(engines: Mapping[str, Mapping[str, Any]]) -> None:
+    """What the builders of `specc finalize` say of their engines."""
+    rows = [
+        (
+            name,
+            facts["library"],
+            facts["tensorrt"],
+            f"SM {facts['sm']}",
+            f"{facts['seconds']} s",
+            format_types(facts["types"]),
+        )
+        for name, facts in engines.items()
+    ]
+    print_table("finalize", ("engine", "library", "version", "device", "built in", "products"), rows)
+
+
+def format_types(types: Mapping[str, Any]) -> str:
     """In which types an engine's products run, who says so, and which ones stray from the scheme."""
     if not types:
         return "not told"
@@ -178,18 +147,18 @@ def types_text(types: Mapping[str, Any]) -> str:
     return f"{products or 'none'} ({types['source']}){stray}"
 
 
-def head_notes(found: Mapping[str, Any]) -> list[str]:
+def list_head_notes(found: Mapping[str, Any]) -> list[str]:
     """What nobody could check of a published head."""
     draft = found["provenance"].get("draft")
     return [str(draft["note"])] if isinstance(draft, dict) and draft.get("note") else []
 
 
-def by_width(values: Mapping[str, float]) -> str:
+def format_by_width(values: Mapping[str, float]) -> str:
     """Non-zero numbers by width."""
     return ", ".join(f"width {width}: {value:.4g}" for width, value in values.items() if value) or "none"
 
 
-def lint_text(lint: Mapping[str, Any]) -> str:
+def format_lint(lint: Mapping[str, Any]) -> str:
     """The lint verdict with its first finding."""
     if lint["passed"]:
         return "passed"
@@ -197,19 +166,19 @@ def lint_text(lint: Mapping[str, Any]) -> str:
     return f"{len(lint['findings'])} findings; {first['node']} ({first['op']}): {first['why']}"
 
 
-def linted(report: Mapping[str, Any]) -> None:
+def print_lint(report: Mapping[str, Any]) -> None:
     """The findings of a lint, one line each."""
     rows = [
         tuple(str(finding[key]) for key in ("node", "op", "why", "fix")) for finding in report["findings"]
     ]
-    table(
+    print_table(
         f"lint: {report['verdict']}, {report['file']}",
         ("node", "op", "why", "fix"),
         rows or [("none", "", "", "")],
     )
 
 
-def gated(report: Mapping[str, Any]) -> None:
+def print_gate(report: Mapping[str, Any]) -> None:
     """The verdict, one line a judge, and every check that a judge with few of them made or that failed."""
     checks: Sequence[Mapping[str, Any]] = report["checks"]
     rows: list[tuple[str, ...]] = []
@@ -217,7 +186,7 @@ def gated(report: Mapping[str, Any]) -> None:
         rows += judge_rows(judge, [check for check in checks if judge_of(check) == judge])
     title = f"gate: {report['verdict']}"
     reasons = f", speculation off: {', '.join(report['reasons'])}" if report.get("reasons") else ""
-    table(title + reasons, ("check", "value", "limit", "verdict"), rows)
+    print_table(title + reasons, ("check", "value", "limit", "verdict"), rows)
     for path in report.get("reports", ()):
         print(f"report: {path}")
 
@@ -230,17 +199,20 @@ def judge_of(check: Mapping[str, Any]) -> str:
 def judge_rows(judge: str, checks: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """All checks of a judge with few, a count and the failures of a judge with many."""
     failed = [check for check in checks if not check["passed"]]
-    shown = checks if len(checks) <= FEW else failed
-    rows: list[tuple[str, ...]]
-    rows = [(str(c["name"]), short(c["value"]), short(c["limit"]), verdict_of(c["passed"])) for c in shown]
+    rows = [check_row(check) for check in (checks if len(checks) <= FEW else failed)]
     if len(checks) > FEW:
-        rows.insert(
-            0, (f"{judge}: {len(checks)} checks", f"{len(failed)} failed", "0 failed", verdict_of(not failed))
-        )
+        count, verdict = f"{judge}: {len(checks)} checks", format_verdict(not failed)
+        rows.insert(0, (count, f"{len(failed)} failed", "0 failed", verdict))
     return rows
 
 
-def diffed(found: Mapping[str, Any]) -> None:
+def check_row(check: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name, value, limit and verdict of one check."""
+    value, limit = format_number(check["value"]), format_number(check["limit"])
+    return str(check["name"]), value, limit, format_verdict(check["passed"])
+
+
+def print_diff(found: Mapping[str, Any]) -> None:
     """What differs between two models, and each limit."""
     kl, tv, top1, text = found["kl"], found["tv"], found["top1"], found["perplexity"]
     equal = f"{found['same_bits']} of {found['rows']} rows equal"
@@ -248,70 +220,74 @@ def diffed(found: Mapping[str, Any]) -> None:
     size, speed = found["size"], found["speed"]
     rows = [
         ("law", law),
-        ("KL(A || B)", spread(kl["a_b"])),
-        ("KL(B || A)", spread(kl["b_a"])),
-        ("total variation", spread(tv)),
+        ("KL(A || B)", format_spread(kl["a_b"])),
+        ("KL(B || A)", format_spread(kl["b_a"])),
+        ("total variation", format_spread(tv)),
         ("same most probable token", f"{top1['agreement']:.4f}, {top1['flips']} of {found['rows']} differ"),
         ("perplexity", f"{text['a']:.5g} and {text['b']:.5g}, ratio {text['ratio']:.5f}"),
-        ("target's size", f"{megabytes(size['a']['target'])} and {megabytes(size['b']['target'])}"),
+        (
+            "target's size",
+            f"{format_megabytes(size['a']['target'])} and {format_megabytes(size['b']['target'])}",
+        ),
         (
             "a plain token",
             f"{speed['a_ms']:.3g} and {speed['b_ms']:.3g} ms, in turn" if speed else "not compared",
         ),
         ("text", f"{found['text']['origin']}, {found['text']['tokens']} tokens"),
     ]
-    table(f"A {found['a']['name']}, B {found['b']['name']}", ("what", "A and B"), rows)
-    flips = [
+    print_table(f"A {found['a']['name']}, B {found['b']['name']}", ("what", "A and B"), rows)
+    print_flips(found["examples"])
+    checks = [check_row(check) for check in found["checks"]]
+    if checks:
+        print_table(f"diff: {found['verdict']}", ("check", "value", "limit", "verdict"), checks)
+
+
+def print_flips(examples: Sequence[Mapping[str, Any]]) -> None:
+    """Places where the most probable token differs, the most decided first; nothing where there are none."""
+    rows = [
         (
-            e["context"],
-            f"{e['a']!r} {e['p_a'][0]:.3f}, {e['p_b'][0]:.3f}",
-            f"{e['b']!r} {e['p_a'][1]:.3f}, {e['p_b'][1]:.3f}",
+            flip["context"],
+            f"{flip['a']!r} {flip['p_a'][0]:.3f}, {flip['p_b'][0]:.3f}",
+            f"{flip['b']!r} {flip['p_a'][1]:.3f}, {flip['p_b'][1]:.3f}",
         )
-        for e in found["examples"]
+        for flip in examples
     ]
-    if flips:
-        table(
-            "most decided flips: a token with its probability in A and in B",
-            ("behind", "A says", "B says"),
-            flips,
-        )
-    limits = [
-        (c["name"], short(c["value"]), short(c["limit"]), verdict_of(c["passed"])) for c in found["checks"]
-    ]
-    if limits:
-        table(f"diff: {found['verdict']}", ("check", "value", "limit", "verdict"), limits)
+    if rows:
+        title = "most decided flips: a token with its probability in A and in B"
+        print_table(title, ("behind", "A says", "B says"), rows)
 
 
-def spread(found: Mapping[str, float]) -> str:
-    """A mean with its interval and the largest."""
-    return f"mean {found['mean']:.4g} ({found['low']:.4g} to {found['high']:.4g}, 95 %), largest {found['max']:.4g}"
+def format_spread(values: Mapping[str, float]) -> str:
+    """A mean with its interval, and the largest value."""
+    interval = f"{values['low']:.4g} to {values['high']:.4g}, 95 %"
+    return f"mean {values['mean']:.4g} ({interval}), largest {values['max']:.4g}"
 
 
-def replayed(report: Mapping[str, Any]) -> None:
+def print_replay(report: Mapping[str, Any]) -> None:
     """The verdict of a replay, its first difference, and what else is worth knowing."""
-    found = report["difference"]
+    difference = report["difference"]
     rows: list[tuple[str, object]] = [
         ("rounds, decisions", f"{report['rounds']}, {report['decisions']}"),
         ("seed, rule", f"{report['seed']}, {report['rule']}"),
     ]
-    if found:
-        numbers = ", ".join(f"{name} {found[name]}" for name in ("p", "q", "u", "p_emitted"))
+    if difference:
+        numbers = ", ".join(f"{name} {difference[name]}" for name in ("p", "q", "u", "p_emitted"))
         rows += [
-            ("first difference", found["what"]),
-            ("round, slot", f"{found['round']}, {found['slot']}"),
-            ("position", found["position"]),
-            ("drafted, emitted", f"{found['token']}, {found['emitted']}"),
+            ("first difference", difference["what"]),
+            ("round, slot", f"{difference['round']}, {difference['slot']}"),
+            ("position", difference["position"]),
+            ("drafted, emitted", f"{difference['token']}, {difference['emitted']}"),
             ("recorded", numbers),
         ]
     rows += [("note", note) for note in report["notes"]]
-    table(f"replay: {report['verdict']}", ("what", "value"), rows)
+    print_table(f"replay: {report['verdict']}", ("what", "value"), rows)
 
 
-def verdict_of(passed: bool) -> str:
+def format_verdict(passed: bool) -> str:
     """A verdict in a word."""
     return "passed" if passed else "FAILED"
 
 
-def short(value: Any) -> str:
+def format_number(value: Any) -> str:
     """A number in four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from specc.cli.options import as_json, out
+from specc.cli.options import as_json, print_json
 from specc.targets import Hardware
 
 
@@ -15,12 +15,12 @@ def targets_verb(as_json: bool) -> None:
     from dataclasses import asdict
 
     from specc import targets
-    from specc.cli import tables as show
-    from specc.inspection.this_machine import is_here
+    from specc.cli import tables
+    from specc.inspection.machine import is_here
 
-    found = [targets.load(name) for name in targets.list_names()]
+    devices = [targets.load(name) for name in targets.list_names()]
     if as_json:
-        out([{**asdict(item), "here": is_here(item)} for item in found])
+        print_json([{**asdict(item), "here": is_here(item)} for item in devices])
         return
     rows = [
         (
@@ -31,9 +31,9 @@ def targets_verb(as_json: bool) -> None:
             software(t),
             "yes" if t.verified else "no",
         )
-        for t in found
+        for t in devices
     ]
-    show.table("targets", ("name", "device", "memory", "bandwidth", "software", "verified"), rows)
+    tables.print_table("targets", ("name", "device", "memory", "bandwidth", "software", "verified"), rows)
 
 
 def software(target: Hardware) -> str:

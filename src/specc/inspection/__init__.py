@@ -1,1 +1,1 @@
-"""What a bundle and this machine are."""
+"""What a bundle is (`bundle`) and what this machine is (`machine`)."""

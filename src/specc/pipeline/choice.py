@@ -38,7 +38,16 @@ ROW_COST = {"specc-cpu": 0.07, "ort": 0.29, "onnx24": 0.02}
 `bench_peers.py --only rows`), ONNX Runtime's int4 (9.8 ms for one row, 21 for five), a GPU, where few rows
 wait for weights (assumed).
 """
-CODE = ("specc.calib", "specc.pipeline.choice", "specc.pipeline.dialogue", "specc.pipeline.tuning")
+CODE = (
+    "specc.calib",
+    "specc.exporter.checkpoint.checkpoint",
+    "specc.exporter.draft_heads.build",
+    "specc.exporter.draft_heads.file",
+    "specc.generate.template",
+    "specc.pipeline.choice",
+    "specc.pipeline.dialogue",
+    "specc.pipeline.tuning",
+)
 
 
 @dataclass(frozen=True)

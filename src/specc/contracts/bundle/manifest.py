@@ -193,6 +193,12 @@ def verify_file(path: Path, file: File, trust: bool) -> None:
 # ---------------------------------------------------------------------- writing
 
 
+def needs_gpu(manifest: Mapping[str, Any]) -> bool:
+    """Whether a GPU runs the target's engine."""
+    engine = manifest["engines"]["target"]
+    return engine["backend"] != "ort" or "provider" in engine
+
+
 def format_manifest(manifest: Mapping[str, Any]) -> tuple[str, str]:
     """The text of manifest.json and its digest: SHA-256 of that text with 64 zeros in the digest's place."""
     rest = {key: manifest[key] for key in sorted(manifest) if key not in ("digest", "format")}
