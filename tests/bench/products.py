@@ -44,7 +44,9 @@ def products(bundle: Path, repeats: int = 80) -> dict[str, Any]:
 
 
 def without(onnx: Any, model: Any, attention: list[Any]) -> None:
-    """Takes attention out: what it would give is one input, what it would read are outputs, so that nothing is dead."""
+    """Takes attention out: what it would give is one input, what it would read are outputs, so that nothing
+    is dead.
+    """
     graph, kind = model.graph, onnx.TensorProto.FLOAT
     given = {node.output[0] for node in attention}
     read = [node.input[0] for node in attention]

@@ -1,30 +1,27 @@
-"""`specc bench`: its arithmetic, its JSON, its page, and power modes that do not compare."""
+"""The arithmetic of `specc bench`, its measuring, its prompts."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.bench_model import ROW_KEYS, table_model
 from support.table_models import Ahead, ByWidth, chain
 
-from specc.bench import compare, machine, measure, numbers, page, prompts, report
+from specc.bench import measure, numbers, prompts, report
 from specc.bench.measure import Setting, Task
 from specc.bench.numbers import Round
 from specc.errors import InputError
-from specc.pipeline.build import build
 from specc.report.plots import choose_ticks
 from specc.runtime import Model, Table, library
 
-Run = Callable[..., tuple[int, str, str]]
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 ROUNDS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1e-6, 1)).map(
@@ -32,19 +29,6 @@ ROUNDS = st.lists(
     ),
     max_size=30,
 )
-KEYS = {
-    "class",
-    "mode",
-    "temperature",
-    "rule",
-    "tokens_per_second",
-    "acceptance_rate",
-    "tokens_per_target_call",
-    "ttft_ms",
-    "itl_ms_p50",
-    "itl_ms_p99",
-    "peak_mb",
-}
 
 # ---------------------------------------------------------------------- arithmetic
 
@@ -111,11 +95,6 @@ def test_ticks_cover_and_are_few(most: float) -> None:
 # ---------------------------------------------------------------------- measuring
 
 
-def table_model(drafter: Any = None, **parts: Any) -> Model:
-    """Greedy text is b + 1 after b, over the ids of the fake bundle's tokenizer."""
-    return Model.table(chain(258, 14.0), drafter=drafter or Ahead(), context=128, loaded=library(), **parts)
-
-
 TASK = Task(
     {"chat": [[5, 6, 7], [9, 9]], "copy": [[40, 41]]},
     (Setting(0.0, "rejection"), Setting(0.8, "coupled")),
@@ -157,7 +136,7 @@ def found_rows(drafter: Any = None) -> list[dict[str, Any]]:
 
 def test_rows_have_what_others_rely_on() -> None:
     rows = found_rows()
-    assert len(rows) == 8 and all(row.keys() >= KEYS for row in rows)
+    assert len(rows) == 8 and all(row.keys() >= ROW_KEYS for row in rows)
     greedy = [row for row in rows if row["temperature"] == 0 and row["mode"] == "spec"]
     for row in greedy:
         assert row["acceptance_rate"] == 1.0 and row["same_text"] == 1.0 and row["enabled"]
@@ -190,7 +169,9 @@ def test_break_even_by_k() -> None:
 
 
 def test_speculation_that_is_off_says_so() -> None:
-    """Without a certificate nothing is proposed; the report names the reason instead of a speed-up out of nothing."""
+    """Without a certificate nothing is proposed; the report names the reason instead of a speed-up out of
+    nothing.
+    """
     engine = ByWidth(Table(chain(258), 1, 160, (1, 2, 3, 4, 5, 32)), library())
     with Model.from_parts(engine, Ahead(), n_ids=258, context=128) as model, model.session() as session:
         rows = report.rows(measure.measure_generations(session, TASK), model.info.certificate)
@@ -236,288 +217,3 @@ def test_unusable_prompts_are_one_sentence(tmp_path: Path, name: str, text: str 
 def test_prompts_that_come_along() -> None:
     found = prompts.shipped("held-out")
     assert len(found) == 4 and all(len(texts) == 8 for texts in found.values())
-
-
-# ---------------------------------------------------------------------- power modes (field fault R52)
-
-JETSON = (
-    "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=1 NAME=MODE_10W >\n< POWER_MODEL ID=2 NAME=MODE_15W >\n"
-)
-
-
-def system(root: Path, **files: str) -> Path:
-    """A fake system: what stands in its files."""
-    place = {
-        "governor": "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-        "status": "var/lib/nvpmodel/status",
-        "maximum": "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq",
-        "configuration": "etc/nvpmodel.conf",
-        "now": "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq",
-        "zone": "sys/class/thermal/thermal_zone0/temp",
-    }
-    for name, text in files.items():
-        path = root / place[name]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
-
-
-def nvpmodel(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """A tool that answers as nvpmodel does, first in the PATH."""
-    folder.mkdir(exist_ok=True)
-    tool = folder / "nvpmodel"
-    tool.write_text(f"#!/bin/sh\necho 'NV Fan Mode:quiet'\necho 'NV Power Mode: {mode}'\necho 2\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-
-@pytest.mark.parametrize("mode", ["15W", "30W", "MAXN"])
-def test_power_mode_by_the_boards_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    nvpmodel(tmp_path / "bin", monkeypatch, mode)
-    found = machine.power(
-        system(tmp_path, governor="schedutil\n", now="729600", maximum="1510400", zone="51500")
-    )
-    assert (found["mode"], found["source"]) == (mode, "nvpmodel") and found["settings"][
-        "governor"
-    ] == "schedutil"
-    assert found["clocks_mhz"] == {"cpu0": {"now": 729.6, "max": 1510.4}}
-    assert found["temperature_c"] == {"thermal_zone0": 51.5}
-
-
-def test_power_mode_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that the tool leaves, else what caps the clock, else the mode is unknown."""
-    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
-    board = system(tmp_path / "board", status="pmode:0002 fmode:quiet", configuration=JETSON)
-    assert machine.power(board)["mode"] == "MODE_15W"
-    laptop = system(tmp_path / "laptop", governor="powersave", maximum="1200000")
-    assert machine.power(laptop)["mode"] == "governor powersave, max_khz 1200000"
-    nothing = machine.power(tmp_path / "nothing")
-    assert (nothing["mode"], nothing["clocks_mhz"], nothing["temperature_c"]) == ("unknown", {}, {})
-
-
-def saved(path: Path, mode: str, source: str | None = "nvpmodel", rate: float = 20.0) -> Path:
-    """A report in small."""
-    power = {"mode": mode, "source": source, "settings": {}, "clocks_mhz": {}, "temperature_c": {}}
-    row = {
-        "class": "chat",
-        "mode": "spec",
-        "temperature": 0.0,
-        "rule": "rejection",
-        "tokens_per_second": rate,
-    }
-    path.write_text(json.dumps({"rows": [row], "summary": [], "environment": {"power": power, "cpu": "c"}}))
-    return path
-
-
-def test_different_power_modes_do_not_compare(tmp_path: Path) -> None:
-    runs = (("a", "MAXN", 60), ("b", "15W", 20), ("c", "MAXN", 50))
-    one, other, same = (saved(tmp_path / name, mode, rate=rate) for name, mode, rate in runs)
-    with pytest.raises(InputError, match=r"a and .*b ran in different power modes \(MAXN against 15W\)"):
-        compare.compare(compare.load(one), compare.load(other))
-    found = compare.compare(compare.load(one), compare.load(same))
-    assert found["rows"][0]["ratio"] == pytest.approx(1.2) and found["notes"] == []
-
-
-def test_an_unknown_mode_compares_with_itself_only(tmp_path: Path) -> None:
-    one, other = saved(tmp_path / "a", "unknown", None), saved(tmp_path / "b", "15W")
-    with pytest.raises(InputError, match="unknown against 15W"):
-        compare.compare(compare.load(one), compare.load(other))
-    assert "unknown" in compare.compare(compare.load(one), compare.load(one))["notes"][-1]
-
-
-def test_what_is_no_report(tmp_path: Path) -> None:
-    for text in ("[]", "{}", "nothing", '{"environment": {"power": 3}, "rows": []}'):
-        (tmp_path / "x").write_text(text)
-        with pytest.raises(InputError, match="report"):
-            compare.load(tmp_path / "x")
-
-
-# ---------------------------------------------------------------------- the verb
-
-
-@pytest.fixture
-def bundle(
-    tmp_path: Path,
-    write_recipe: Callable[..., Path],
-    fake_model: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Path:
-    """A bundle of a few bytes, opened as a table model; and a fake system in a 15 W mode."""
-    monkeypatch.setattr("specc.bench.work.Model.open", lambda folder, **options: table_model())
-    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
-    root = system(tmp_path / "root", status="pmode:0002", configuration=JETSON)
-    real = machine.power
-    monkeypatch.setattr(machine, "power", lambda: real(root))
-    return build(write_recipe(sampling={"temperature": 0.5, "top_k": 40}), out=tmp_path / "b").bundle.folder
-
-
-@pytest.fixture
-def asked(tmp_path: Path) -> list[object]:
-    """Few prompts, few tokens."""
-    (tmp_path / "p.yaml").write_text("chat: [hello, good <b>morning</b>]\n'co<py': [again and again]\n")
-    return ["--prompts", tmp_path / "p.yaml", "--max-new-tokens", 8, "--repeats", 1]
-
-
-def test_json(specc: Run, bundle: Path, asked: list[object]) -> None:
-    code, out, _ = specc("bench", bundle, *asked, "--json", "--rule", "coupled", "--rule", "rejection")
-    found = json.loads(out)
-    assert code == 0 and len(found["rows"]) == 2 * 2 * 3 and all(row.keys() >= KEYS for row in found["rows"])
-    assert [(s["temperature"], s["rule"]) for s in found["summary"]] == [
-        (0.0, "coupled"),
-        (0.8, "coupled"),
-        (0.8, "rejection"),
-    ]
-    environment = found["environment"]
-    assert environment["power"]["mode"] == "MODE_15W" and environment["bundle"] and environment["start_s"] > 0
-    assert environment.keys() >= {"cpu", "threads", "kernels", "versions", "load", "peak_mb", "certificate"}
-    assert found["task"]["options"]["top_k"] == 40 and "temperature" not in found["task"]["options"]
-    assert found["task"]["classes"] == {"chat": 2, "co<py": 1}
-
-
-def test_table_and_page(specc: Run, bundle: Path, asked: list[object], tmp_path: Path) -> None:
-    code, out, _ = specc("bench", bundle, *asked, "--quick", "--html", tmp_path / "r.html")
-    assert code == 0 and "speed-up" in out and "MODE_15W" in out and "greedy" in out
-    assert max(map(len, out.splitlines())) <= 80
-    text = (tmp_path / "r.html").read_text()
-    assert text.count("<svg") == text.count("</svg>") >= 4 and "co&lt;py" in text and "co<py" not in text
-    assert 'name="viewport"' in text and not list(tmp_path.glob(".r.html*"))
-
-
-def test_the_page_needs_nothing_else(specc: Run, bundle: Path, asked: list[object], tmp_path: Path) -> None:
-    """No script, no address of any kind, no file beside it; and it is well-formed."""
-    from xml.etree import ElementTree
-
-    found = json.loads(specc("bench", bundle, *asked, "--json")[1])
-    text = page.render_page(found)
-    assert not re.search(r"(?i)<script|<link|<img|<iframe|https?:|url\(|@import|\bsrc=|\bhref=", text)
-    for plot in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
-        ElementTree.fromstring(plot)
-    assert len(text) < 60_000
-
-
-def test_a_page_that_cannot_be_written(specc: Run, bundle: Path, asked: list[object], tmp_path: Path) -> None:
-    code, _, err = specc("bench", bundle, *asked, "--quick", "--html", tmp_path / "none" / "r.html")
-    assert code == 3 and err.count("specc:") == 1 and "Traceback" not in err
-
-
-def test_against_a_report_of_another_mode(
-    specc: Run, bundle: Path, asked: list[object], tmp_path: Path
-) -> None:
-    """Refused before a minute is spent measuring; of the same mode the report has the ratios."""
-    other = saved(tmp_path / "other.json", "MAXN")
-    code, out, err = specc("bench", bundle, *asked, "--against", other)
-    assert (code, out) == (2, "") and "(MODE_15W against MAXN)" in err and err.count("\n") == 1
-    (tmp_path / "mine.json").write_text(specc("bench", bundle, *asked, "--json")[1])
-    code, out, _ = specc("bench", bundle, *asked, "--json", "--against", tmp_path / "mine.json")
-    assert code == 0 and len(json.loads(out)["comparison"]["rows"]) == 8
-    code, out, _ = specc("bench", tmp_path / "mine.json", "--against", tmp_path / "mine.json")
-    assert code == 0 and "1.00" in out and "against" in out and "ratio" in out
-
-
-def test_a_mode_that_changes_meanwhile(
-    specc: Run, bundle: Path, asked: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    power = machine.power()
-    modes = iter(["MODE_15W", "MAXN"])
-    monkeypatch.setattr(machine, "power", lambda: {**power, "mode": next(modes)})
-    code, out, err = specc("bench", bundle, *asked, "--quick")
-    assert (code, out) == (
-        3,
-        "",
-    ) and "the power mode changed while the bench ran (MODE_15W against MAXN)" in err
-
-
-def test_a_prompt_beyond_the_context(specc: Run, bundle: Path, tmp_path: Path) -> None:
-    (tmp_path / "long.txt").write_text("short\n" + "x" * 200)
-    code, _, err = specc("bench", bundle, "--prompts", tmp_path / "long.txt")
-    assert (
-        code == 2 and "prompt 2 of class 'prompts'" in err and "context 128" in err and err.count("\n") == 1
-    )
-
-
-# ---------------------------------------------------------------------- tests/bench/bench_peers.py
-
-
-@pytest.fixture
-def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The bench against other engines, as a module."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    return __import__("bench_peers")
-
-
-FOUND: dict[str, Any] = {
-    "bandwidth_gb_s": 40.0,
-    "weights_mb": 95.0,
-    "cache_mb": 25.0,
-    "peers": {"llama.cpp": {"system": "AVX2 = 1"}},
-    "ms_by_rows": {"specc": {1: 4.0, 5: 6.0}, "llama.cpp": {1: 12.0}},
-    "tokens_per_second": {
-        "specc": {"plain": 240.0, "spec": 330.0},
-        "llama.cpp": {"plain": 80.0, "spec": 60.0},
-        "onnxruntime-genai": {"plain": 110.0},
-    },
-}
-
-
-def test_ratios_against_peers(peers: Any) -> None:
-    found = peers.report(FOUND)
-    assert found["verify_cost_ratio"] == 1.5 and found["verify5_vs_llama_cpp_1"] == 0.5
-    assert found["plain_vs_llama_cpp"] == 3.0 and found["spec_vs_best_peer"] == 3.0
-    assert (
-        found["bandwidth_share_of_a_plain_step"] == pytest.approx(0.75)
-        and found["llama_cpp_system"] == "AVX2 = 1"
-    )
-    assert peers.report(json.loads(json.dumps(FOUND))) == found
-
-
-def test_a_peer_that_is_missing_has_no_ratio(peers: Any) -> None:
-    """Nothing is guessed."""
-    alone = {
-        **FOUND,
-        "ms_by_rows": {"specc": {1: 4.0, 5: 6.0}},
-        "peers": {},
-        "tokens_per_second": {"specc": {"plain": 1.0}},
-    }
-    found = peers.report(alone)
-    assert not {"verify5_vs_llama_cpp_1", "plain_vs_llama_cpp", "spec_vs_best_peer"} & found.keys()
-    assert found["llama_cpp_system"] is None and peers.report({"peers": {}}) == {"llama_cpp_system": None}
-
-
-def test_parts_of_several_runs_join(peers: Any) -> None:
-    first = {"ms_by_rows": {"specc": {"1": 4.0}}, "turns": {"rows": 15}, "bandwidth_gb_s": 30.0}
-    found = peers.joined(
-        first, {"ms_by_rows": {"specc": {1: 7.0, 9: 8.0}, "x": {9: 1.0}}, "turns": {"speeds": 32}}
-    )
-    assert found["ms_by_rows"] == {"specc": {"1": 4.0, "9": 8.0}, "x": {"9": 1.0}}
-    assert found["turns"] == {"rows": 15, "speeds": 32} and found["bandwidth_gb_s"] == 30.0
-
-
-def test_a_llama_without_avx2_is_refused(peers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "flags : fpu avx avx2 fma")
-    with pytest.raises(SystemExit, match="without AVX2"):
-        peers.check_build({"llama.cpp": {"system": "AVX = 1 | AVX2 = 0"}})
-    peers.check_build({"llama.cpp": {"system": "AVX2 = 1"}})
-    peers.check_build({})
-
-
-def test_workers_take_turns(peers: Any) -> None:
-    """First and last change places; without time there are still three turns."""
-    from workers import in_turn
-
-    asked: list[tuple[str, int]] = []
-
-    def ask(worker: Any, key: int, turn: int) -> float | None:
-        asked.append((worker.name, turn))
-        return float(turn) if worker.name == "a" else None
-
-    workers = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
-    found, count = in_turn(workers, (1,), 15, -1.0, ask)
-    assert found == {"a": {1: 1.0}, "b": {}} and count == 3
-    assert asked == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
-
-
-def test_a_peer_that_cannot_start_says_why(peers: Any, tmp_path: Path) -> None:
-    from workers import started
-
-    workers, missing = started({"onnxruntime-genai": (str(tmp_path), "python3")}, 64)
-    assert not workers and "Error" in missing["onnxruntime-genai"]

@@ -90,7 +90,9 @@ def in_turn(
     seconds: float | None,
     ask: Callable[[Worker, Any, int], float | None],
 ) -> tuple[Numbers, int]:
-    """Medians of `ask(worker, key, turn)`; at each key the workers follow one another, first and last changing."""
+    """Medians of `ask(worker, key, turn)`; at each key the workers follow one another, first and last
+    changing.
+    """
     seen: dict[str, dict[Any, list[float]]] = {w.name: {key: [] for key in keys} for w in workers}
     done = 0
     for turn in turns(count, seconds):

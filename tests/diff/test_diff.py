@@ -1,4 +1,6 @@
-"""specc diff: numbers worked out by hand, table engines in bundles, checkpoints; limits and exit codes for CI."""
+"""specc diff: numbers worked out by hand, table engines in bundles, checkpoints; limits and exit codes for
+CI.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,9 @@ def test_numbers_worked_out_by_hand() -> None:
 
 
 def test_intervals_hold() -> None:
-    """The 95 % interval of the mean covers the truth about that often although neighbours are alike; few rows have
-    none, and a longer text a narrower one."""
+    """The 95 % interval of the mean covers the truth about that often although neighbours are alike; few rows
+    have none, and a longer text a narrower one.
+    """
     rng, covered = np.random.default_rng(3), 0
     for _ in range(300):
         values = np.repeat(rng.gamma(2.0, 1.0, 120), 4)
@@ -197,7 +200,9 @@ def test_exit_codes(
 
 
 def test_what_cannot_be_compared(bundles: dict[str, Path], tmp_path: Path) -> None:
-    """One sentence each: a checkpoint without the packages that read it, no model, no text, another tokenizer."""
+    """One sentence each: a checkpoint without the packages that read it, no model, no text, another
+    tokenizer.
+    """
     (tmp_path / "hf").mkdir()
     for name, error, found in (
         (tmp_path / "hf", InputError, "is neither a bundle .* nor a checkpoint"),

@@ -59,7 +59,9 @@ FAULTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_injected_fault_is_numerics(name: str) -> None:
-    """R01, R13, R44: refused with the reason code and the evidence; plain decoding goes on where there are numbers."""
+    """R01, R13, R44: refused with the reason code and the evidence; plain decoding goes on where there are
+    numbers.
+    """
     make, evidence = FAULTS[name]
     with Model.from_parts(make(), Ngram(), n_ids=8, context=256, k_max=4) as model:
         found = certify_judge.judge_certificate(model, TOKENS, 0, invariant=True, bounded_rows=48)
@@ -146,7 +148,9 @@ def test_certificate_survives_its_struct() -> None:
 
 
 def test_sharpness() -> None:
-    """One flipped bit is found in whatever call, with whatever seed; a judge that sees nothing fails its own proof."""
+    """One flipped bit is found in whatever call, with whatever seed; a judge that sees nothing fails its own
+    proof.
+    """
     assert all(certify_judge.check_sharpness(seed).passed for seed in (0, 1, 2**64 - 1))
     for at in range(1, certify_judge.CALLS + 1, 41):
         assert -1 in certify_judge.certify_flipped(1, at, library())[0].width_class

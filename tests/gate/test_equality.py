@@ -51,7 +51,9 @@ def test_unequal_text_is_found() -> None:
 @pytest.mark.parametrize("context", [6, 7, 20, 256])
 @pytest.mark.parametrize("k", [1, 4])
 def test_every_length_occurs_in_any_context(context: int, k: int) -> None:
-    """Texts that end early and contexts of K + 2 tokens still reach every accepted length, the same way each time."""
+    """Texts that end early and contexts of K + 2 tokens still reach every accepted length, the same way each
+    time.
+    """
     work, script = equality.make_work(TOKENS[:9], context, 5), equality.ScriptedDrafter()
     engine = Table(LOGITS, 2, context + 32, WIDTHS)
     parts: dict[str, Any] = {"n_ids": 8, "context": context, "k_max": k, "assume_exact": True}

@@ -128,7 +128,9 @@ def test_gate_needs_no_torch(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_certify_list_is_acted_on() -> None:
-    """Penalties and logit bias are judged on the engine where the recipe lists them, and told where it does not."""
+    """Penalties and logit bias are judged on the engine where the recipe lists them, and told where it does
+    not.
+    """
     assert list(equality.select_modes(["temperature", "top_p"])) == list(equality.MODES)
     modes = equality.select_modes(["repetition_penalty", "logit_bias"])
     assert modes["greedy with penalties"]["repetition_penalty"] != 1

@@ -49,7 +49,9 @@ def test_grid_is_what_was_promised() -> None:
 
 @pytest.mark.parametrize("name", STRONG)
 def test_small_difference_is_found(name: str) -> None:
-    """The gate's default trials find a total variation of 0.01 in the first emitted token, and nothing without it."""
+    """The gate's default trials find a total variation of 0.01 in the first emitted token, and nothing
+    without it.
+    """
     case, trials = NAMED[name], law.trials_for(TESTS)
     limit = law.FAMILY_ERROR / TESTS
     with law.make_model(case, None) as model, model.session() as session:
@@ -60,7 +62,9 @@ def test_small_difference_is_found(name: str) -> None:
 
 
 def shifted(case: law.Case, rounds: law.Rounds, seed: int) -> law.Rounds:
-    """Rounds whose first emitted token is the least probable one instead of the most probable in 1 of 100 rounds."""
+    """Rounds whose first emitted token is the least probable one instead of the most probable in 1 of 100
+    rounds.
+    """
     p = law.make_process(case, ()).p(law.PROMPT[-2:])
     column, kept = 2 + (rounds.shape[1] - 3) // 2, p > 0
     high, low = int(p.argmax()), int(np.where(kept, p, 2).argmin())
@@ -79,7 +83,9 @@ def emitted_first(case: law.Case, rounds: law.Rounds) -> float:
 
 
 def test_default_trials_have_the_stated_power() -> None:
-    """The gate's own grid has no more tests than trials_for is asked for, and its power is stated over them."""
+    """The gate's own grid has no more tests than trials_for is asked for, and its power is stated
+    over them.
+    """
     laws = judge_laws(None, SEED, lambda *_: None)
     assert [check for check in laws.checks if not check.passed] == []
     assert laws.report["tests"] <= TESTS
@@ -109,7 +115,9 @@ BEYOND = [
 
 @pytest.mark.parametrize(("fault", "check"), BEYOND)
 def test_what_one_round_does_not_show(fault: str, check: str) -> None:
-    """R11, R12, R16: faults of generators and of what a round leaves behind have a check of their own that fails."""
+    """R11, R12, R16: faults of generators and of what a round leaves behind have a check of their own that
+    fails.
+    """
     case = NAMED["K=4 rejection model T=1"]
     with controls().fault(fault):
         found = independence.judge_independence(case, 20000, SEED, controls())
@@ -126,7 +134,9 @@ def test_self_test() -> None:
 
 
 def test_a_runtime_that_is_off_is_found() -> None:
-    """The shipped library on a table that is off by twice the smallest difference, with a quarter of the trials."""
+    """The shipped library on a table that is off by twice the smallest difference, with a quarter of the
+    trials.
+    """
     case, trials = NAMED["K=4 rejection model T=1"], law.trials_for(TESTS) // 4
     assert selftest.count_detections(case, 2 * law.SMALLEST_TV, 2, trials, law.FAMILY_ERROR / TESTS) == 2
     assert selftest.count_detections(case, 0.0, 2, trials, law.FAMILY_ERROR / TESTS) == 0

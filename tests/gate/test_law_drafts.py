@@ -1,7 +1,9 @@
-"""Laws of every kind of draft on table models with known p and q: heads, reduced vocabularies, stages, stops, switches.
+"""Laws of every kind of draft on table models with known p and q: heads, reduced vocabularies, stages, stops,
+switches.
 
-Tests at p > 1e-6 over fixed seeds; 20,000 rounds find a total variation of 0.03 in the law of one slot of four ids at
-that level with probability 0.99 (specc.gate.stats.sample_size). Each fault that a kind can have is put back and found.
+Tests at p > 1e-6 over fixed seeds; 20,000 rounds find a total variation of 0.03 in the law of one slot of
+four ids at that level with probability 0.99 (specc.gate.stats.sample_size). Each fault that a kind can have
+is put back and found.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ def judge(case: law.Case, drafter: Any, q: Q, library: Library | None = None) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_feature_head(name: str) -> None:
-    """q of a feature head is the table row of (the hidden state's token, the token): rows and features are in step."""
+    """q of a feature head is the table row of (the hidden state's token, the token): rows and features are in
+    step.
+    """
     case = CASES[name]
     found = judge(case, feature(case), lambda state, _: draft_row(case, (0, 1, 2, 3), state))
     assert min(finding.p for finding in found) > LEVEL
@@ -95,7 +99,9 @@ def test_feature_head(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reduced_vocabulary(name: str) -> None:
-    """R62: q is zero outside the map, the residual still covers every id, and the race uses the ids' own noise."""
+    """R62: q is zero outside the map, the residual still covers every id, and the race uses the ids' own
+    noise.
+    """
     case = CASES[name]
     found = judge(case, feature(case, IDS), lambda state, _: draft_row(case, IDS, state))
     assert min(finding.p for finding in found) > LEVEL
@@ -194,7 +200,9 @@ def priced(model: Model, costs: tuple[float, ...], draft_call_ms: float = 0.05) 
 @pytest.mark.parametrize("prices", PRICES)
 @pytest.mark.parametrize("stop", [0.0, 0.6])
 def test_stops_and_prices_keep_the_text(prices: str, stop: float) -> None:
-    """A stop looks at the next q before its draw, the controller at costs and committed tokens: the text follows p."""
+    """A stop looks at the next q before its draw, the controller at costs and committed tokens: the text
+    follows p.
+    """
     case = CASES[NAMES[0]]
     staged = Staged([Ngram(2, 4), feature(case, IDS, stop)])
     with target(case, staged) as model:
@@ -216,7 +224,9 @@ def test_a_stop_behind_the_draw_is_found() -> None:
 
 @pytest.mark.parametrize("rule", ["rejection", "coupled"])
 def test_long_text_under_the_controller(rule: str) -> None:
-    """60 generations of 200 tokens with pauses on and off: the next token given the last follows p in every context."""
+    """60 generations of 200 tokens with pauses on and off: the next token given the last follows p in every
+    context.
+    """
     table = noise_table(N, 1, 5)
     pairs, paused = np.zeros((N, N), np.int64), 0
     with Model.table(table, drafter=Ngram(1, 4), k_max=K) as model:
@@ -249,7 +259,9 @@ def test_seeded_runs_repeat(tmp_path: Path) -> None:
 
 
 def test_k_switched_keeps_a_self_draft_whole() -> None:
-    """K = 4, 4, 0, 0, 4 over one cache: the target as its own head is accepted always, and no entry is missed (R16)."""
+    """K = 4, 4, 0, 0, 4 over one cache: the target as its own head is accepted always, and no entry is missed
+    (R16).
+    """
     options = Options(temperature=0)
     case = replace(CASES["K=4 rejection self T=1"], options=options)
     table, _ = law.make_tables(case)
@@ -269,7 +281,9 @@ def test_k_switched_keeps_a_self_draft_whole() -> None:
 
 
 def test_pauses_when_nothing_is_accepted(tmp_path: Path) -> None:
-    """R58: a table that is always wrong stops being asked; of 400 rounds at most 12 pay for rows that bring nothing."""
+    """R58: a table that is always wrong stops being asked; of 400 rounds at most 12 pay for rows that bring
+    nothing.
+    """
     wrong = write_table(tmp_path / "w.bin", [i * 3 % 8 for i in range(80)], 8)
     chain = (8 * np.roll(np.eye(8), 1, axis=1)).astype(np.float32)
     with Model.table(chain, drafter=StaticNgram(wrong, 8), k_max=K, context=512) as model:

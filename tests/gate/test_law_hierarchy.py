@@ -1,7 +1,9 @@
-"""A small draft, a middle model, a target: the composition's laws on tables with known p and q, and its faults.
+"""A small draft, a middle model, a target: the composition's laws on tables with known p and q, and its
+faults.
 
-All that the middle model emits goes to the target with its own q, so a round's laws are those of the middle model
-drafting alone, whatever the small draft is. 20,000 rounds as in test_law_drafts; each fault is put back and found.
+All that the middle model emits goes to the target with its own q, so a round's laws are those of the middle
+model drafting alone, whatever the small draft is. 20,000 rounds as in test_law_drafts; each fault is put back
+and found.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ def findings(case: law.Case, drafts: str, k: int = 3, library: Library | None = 
 @pytest.mark.parametrize("drafts", ["model", "ngram", "chain"])
 @pytest.mark.parametrize("name", NAMES)
 def test_composition(name: str, drafts: str) -> None:
-    """Nodes follow the middle model's q, so accepted, replacement, bonus, pair and joint laws are those of p and q."""
+    """Nodes follow the middle model's q, so accepted, replacement, bonus, pair and joint laws are those of p
+    and q.
+    """
     assert min(finding.p for finding in findings(CASES[name], drafts)) > LEVEL
 
 
@@ -76,7 +80,9 @@ def test_composition_at_other_lengths(k: int) -> None:
 
 @pytest.mark.parametrize("fault", ["middle_accepted_only", "middle_same_random", "no_residual"])
 def test_faults_of_the_composition_are_found(fault: str) -> None:
-    """Sending only what the middle model accepted; one set of numbers for both judgements; an inner law not q."""
+    """Sending only what the middle model accepted; one set of numbers for both judgements; an inner law not
+    q.
+    """
     case = CASES[NAMES[0]]
     with controls().fault(fault):
         found = findings(case, "model", library=controls())
@@ -84,7 +90,8 @@ def test_faults_of_the_composition_are_found(fault: str) -> None:
 
 
 def text_law(library: Library | None, row_ms: float = 0.0) -> float:
-    """Chi-square of the first two tokens of generations against p alone: the text's own law, whatever a round sent.
+    """Chi-square of the first two tokens of generations against p alone: the text's own law, whatever a round
+    sent.
 
     row_ms: what a further row costs, with a call of one row at 1 ms; 0: no prices, so that every node pays.
     """
@@ -118,7 +125,9 @@ def test_text_follows_the_target_alone() -> None:
 
 @pytest.mark.parametrize("row_ms", [0.01, 0.1, 0.3])
 def test_stops_of_the_controller_keep_the_text(row_ms: float) -> None:
-    """A node is left out by what stands before it and the middle model's next q, never by what was drawn from that."""
+    """A node is left out by what stands before it and the middle model's next q, never by what was drawn from
+    that.
+    """
     assert text_law(None, row_ms) > LEVEL
 
 
@@ -179,7 +188,9 @@ class Whole(Drafter):
 
 
 def test_what_cannot_speed_up_a_middle_model_is_refused() -> None:
-    """Heads over the target's hidden states, drafters of whole chains, a hierarchy within a chain, other ids."""
+    """Heads over the target's hidden states, drafters of whole chains, a hierarchy within a chain,
+    other ids.
+    """
     table = noise_table(N, 1)
     head = HeadDraft("feature", engine(noise_table(N, 2), "reads"), N, N)
     for drafter, words in (

@@ -43,7 +43,9 @@ def scale(reduced: str, axes: tuple[int, ...] | None) -> tuple[Nodes, Nodes]:
 
 @pytest.mark.parametrize("rows", ["R", "sequence_length", "s77"])
 def test_clean_decoder_passes(rows: str) -> None:
-    """MatMulNBits and GroupQueryAttention with norms, rotary, a gated block and selected rows, whatever the symbol."""
+    """MatMulNBits and GroupQueryAttention with norms, rotary, a gated block and selected rows, whatever the
+    symbol.
+    """
     ms = "com.microsoft"
     nodes = [
         node("SimplifiedLayerNormalization", "x gain", "normed", axis=-1, epsilon=1e-5),

@@ -1,4 +1,6 @@
-"""Records: kept whole, read when cut off, judged again by the references; whatever is changed in one is found."""
+"""Records: kept whole, read when cut off, judged again by the references; whatever is changed in one is
+found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The gate's report: numbers on the page are those of the JSON, the page needs nothing else, both are written whole."""
+"""The gate's report: numbers on the page are those of the JSON, the page needs nothing else, both are written
+whole.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,9 @@ def test_all_pictures_are_there(report: dict[str, Any]) -> None:
 
 
 def test_the_map_is_what_was_measured() -> None:
-    """Equal everywhere on a table; a width with another bit is other in each of its slots and nowhere else."""
+    """Equal everywhere on a table; a width with another bit is other in each of its slots and nowhere
+    else.
+    """
     with exact_model() as model:
         whole = slot_map.measure_slots(model, model.info.certificate, TOKENS)
     assert [row.width for row in whole.rows] == [1, 2, 3, 4, 5, 32]

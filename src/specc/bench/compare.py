@@ -41,7 +41,9 @@ def refuse_other_mode(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
-    """The rows that both have, as ratios of `one` to `other`, and what else differs. Raises as refuse_other_mode."""
+    """The rows that both have, as ratios of `one` to `other`, and what else differs. Raises as
+    refuse_other_mode.
+    """
     environments = [{**report["environment"], "name": report["name"]} for report in (one, other)]
     refuse_other_mode(*environments)
     before = {tuple(row[key] for key in KEY): row for row in other["rows"]}

@@ -1,7 +1,8 @@
 """The machine a bench ran on: processor, power mode, clocks, temperatures, load.
 
-A board in a capped power mode has another break-even K and other speeds, so every report carries the mode, and reports
-of different modes are not compared. What this system does not tell is None, and the mode is then "unknown".
+A board in a capped power mode has another break-even K and other speeds, so every report carries the mode,
+and reports of different modes are not compared. What this system does not tell is None, and the mode is then
+"unknown".
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ MODE_FILES = {
 
 
 def power(root: Path | None = None) -> dict[str, Any]:
-    """Mode (a name), where it comes from, its settings, clocks in MHz and temperatures in degrees Celsius, now."""
+    """Mode (a name), where it comes from, its settings, clocks in MHz and temperatures in degrees Celsius,
+    now.
+    """
     root = root or ROOT
     board, settings = nvpmodel(root), {name: read(root / path) for name, path in MODE_FILES.items()}
     known = {name: value for name, value in settings.items() if value is not None}
@@ -124,7 +127,9 @@ def forget_peak() -> bool:
 
 
 def peak_mb() -> float:
-    """Peak memory of this process since forget_peak, 2^20 bytes; since its start where that cannot be told."""
+    """Peak memory of this process since forget_peak, 2^20 bytes; since its start where that cannot be
+    told.
+    """
     found = re.search(r"VmHWM:\s+(\d+) kB", read(ROOT / "proc/self/status") or "")
     kilobytes = int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes / 1024

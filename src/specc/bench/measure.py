@@ -68,7 +68,9 @@ class Generation:
 
 
 def measure_generations(session: Session, task: Task, progress: Progress = no_progress) -> list[Generation]:
-    """All generations; which mode goes first changes from pair to pair, so that a drift of the machine hits both."""
+    """All generations; which mode goes first changes from pair to pair, so that a drift of the machine hits
+    both.
+    """
     out: list[Generation] = []
     for pair, (name, number, setting, repeat) in enumerate(order(task)):
         for mode in MODES if pair % 2 == 0 else MODES[::-1]:
@@ -122,7 +124,9 @@ def generate(
 
 
 def empty(session: Session, ids: Ids) -> None:
-    """Make the session forget: a generation that begins otherwise leaves nothing in the cache that `ids` could use."""
+    """Make the session forget: a generation that begins otherwise leaves nothing in the cache that `ids`
+    could use.
+    """
     session.run([0 if ids[0] else 1], text=False, max_new_tokens=1, temperature=0.0, ignore_eos=True)
 
 

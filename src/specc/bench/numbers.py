@@ -1,4 +1,6 @@
-"""The arithmetic of the bench: medians, percentiles, latencies, counts by position; no clock and no engine."""
+"""The arithmetic of the bench: medians, percentiles, latencies, counts by position; no clock and no
+engine.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class Round:
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """Linear between the two nearest of the sorted values, as numpy's default; share in [0, 1]; None without values."""
+    """Linear between the two nearest of the sorted values, as numpy's default; share in [0, 1]; None without
+    values.
+    """
     if not values:
         return None
     ranked = sorted(values)
@@ -45,8 +49,9 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def shares(rounds: Sequence[Round]) -> list[float]:
-    """Seconds of each token but those of the first round, whose wait is the first token's: a round's tokens share its
-    time, and together they last as long as the rounds. A last round without a token has no share."""
+    """Seconds of each token but those of the first round, whose wait is the first token's: a round's tokens
+    share its time, and together they last as long as the rounds. A last round without a token has no share.
+    """
     return [one.seconds / one.tokens for one in rounds[1:] for _ in range(one.tokens)]
 
 
@@ -56,7 +61,9 @@ def gaps(rounds: Sequence[Round]) -> list[float]:
 
 
 def by_position(rounds: Sequence[Round]) -> tuple[float, ...]:
-    """Chance that slot i is accepted, given that it was proposed and reached; one entry a slot that was reached."""
+    """Chance that slot i is accepted, given that it was proposed and reached; one entry a slot that was
+    reached.
+    """
     slots = range(max((one.proposed for one in rounds), default=0))
     reached = [sum(one.proposed > i and one.accepted >= i for one in rounds) for i in slots]
     passed = [sum(one.proposed > i and one.accepted > i for one in rounds) for i in slots]
@@ -64,7 +71,9 @@ def by_position(rounds: Sequence[Round]) -> tuple[float, ...]:
 
 
 def speed_ups(plain: Mapping[int, Sequence[float]], spec: Mapping[int, Sequence[float]]) -> dict[int, float]:
-    """By prompt the median of the ratios of pairs that ran one after the other; values are tokens per second."""
+    """By prompt the median of the ratios of pairs that ran one after the other; values are tokens per
+    second.
+    """
     pairs = {
         prompt: list(zip(plain[prompt], spec[prompt], strict=False)) for prompt in plain if prompt in spec
     }
@@ -74,8 +83,9 @@ def speed_ups(plain: Mapping[int, Sequence[float]], spec: Mapping[int, Sequence[
 def predicted(rounds: Sequence[Round], cost: Mapping[int, float], law: int, draft_ms: float) -> float | None:
     """Plain over speculative milliseconds by the certificate's costs.
 
-    cost: milliseconds of a call that verifies so many tokens (0: a plain call); law: the cost of `law` tokens is what
-    plain decoding pays for each token; draft_ms: all of the drafter's time. None where a cost is missing.
+    cost: milliseconds of a call that verifies so many tokens (0: a plain call); law: the cost of `law` tokens
+    is what plain decoding pays for each token; draft_ms: all of the drafter's time. None where a cost is
+    missing.
     """
     if not rounds or any(one.proposed not in cost for one in rounds) or law not in cost:
         return None

@@ -1,4 +1,6 @@
-"""The report of `specc bench` as one HTML file: plots inline, nothing loaded from elsewhere, readable on a phone."""
+"""The report of `specc bench` as one HTML file: plots inline, nothing loaded from elsewhere, readable on a
+phone.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +79,9 @@ def draw_figures(by_setting: Mapping[str, Rows]) -> list[Figure]:
         if series:
             caption = f"Acceptance by position, {name}"
             figures.append(Figure(caption, draw_lines(caption, series, "slot of the round")))
-    for name, rows in by_setting.items():
+    for name, both in by_setting.items():
         caption = f"Milliseconds a token, median to 99 %, {name}"
-        figures.append(Figure(caption, draw_latency(rows, classes, name)))
+        figures.append(Figure(caption, draw_latency(both, classes, name)))
     return figures
 
 
@@ -120,7 +122,8 @@ def describe_method(task: Mapping[str, Any]) -> str:
     """How it was measured."""
     counts = ", ".join(f"{name} {count}" for name, count in task["classes"].items())
     return (
-        f"Prompts: {task['prompts']} ({counts}); {task['repeats']} repeats, at most {task['max_new_tokens']} new "
-        "tokens, each from an empty cache. Plain and speculative decoding took turns; a speed-up is the median "
-        "over prompts of ratios of neighbouring runs, its whisker the quartiles. A round's tokens share its time."
+        f"Prompts: {task['prompts']} ({counts}); {task['repeats']} repeats, at most {task['max_new_tokens']} "
+        "new tokens, each from an empty cache. Plain and speculative decoding took turns; a speed-up is the "
+        "median over prompts of ratios of neighbouring runs, its whisker the quartiles. A round's tokens "
+        "share its time."
     )

@@ -25,7 +25,9 @@ def shipped(split: str) -> Classes:
 
 
 def from_file(path: Path) -> Classes:
-    """One prompt a line (one class), or YAML that maps class names to lists of prompts (.yaml, .yml, .json)."""
+    """One prompt a line (one class), or YAML that maps class names to lists of prompts (.yaml, .yml,
+    .json).
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

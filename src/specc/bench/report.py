@@ -76,10 +76,11 @@ def common(some: Sequence[Generation]) -> Json:
 
 
 def gain(plain: Sequence[Generation], spec: Sequence[Generation], certificate: Certificate) -> Json:
-    """What speculation brought: median over prompts of paired ratios with quartiles, the ratio of all time, prediction.
+    """What speculation brought: median over prompts of paired ratios with quartiles, the ratio of all time,
+    prediction.
 
-    `predicted_speed_up` takes the rounds as they were and the certificate's costs; `same_text` counts pairs with equal
-    ids, which greedy and coupled decoding of a bit-exact bundle must have throughout.
+    `predicted_speed_up` takes the rounds as they were and the certificate's costs; `same_text` counts pairs
+    with equal ids, which greedy and coupled decoding of a bit-exact bundle must have throughout.
     """
     rounds = list(chain.from_iterable(one.rounds for one in spec))
     ratios = list(speed_ups(by_prompt(plain), by_prompt(spec)).values())
@@ -100,7 +101,9 @@ def gain(plain: Sequence[Generation], spec: Sequence[Generation], certificate: C
 
 
 def call_costs(certificate: Certificate, rounds: Iterable[Round]) -> dict[int, float]:
-    """Milliseconds of the call that verifies n proposed tokens, for every n that occurred; 0 is a plain call."""
+    """Milliseconds of the call that verifies n proposed tokens, for every n that occurred; 0 is a
+    plain call.
+    """
     from specc.gate.engine.speed import find_verify_width
 
     cost = dict(zip(certificate.widths, certificate.call_ms, strict=False))

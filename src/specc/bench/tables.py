@@ -15,7 +15,7 @@ class Table:
 
     title: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
 
 
 def tabulate(report: Json) -> list[Table]:
@@ -108,10 +108,11 @@ def tabulate_machine(environment: Json) -> Table:
     spec, power = environment["speculation"], environment["power"]
     state = f"on, {spec['drafter']}" if spec["enabled"] else f"off: {', '.join(spec['reasons'])}"
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-    lines: list[tuple[str, ...]] = [
+    lines = [
         (
             "cpu",
-            f"{environment['cpu']}, {environment['threads']} of {environment['cores']} cores, kernels {environment['kernels']}",
+            f"{environment['cpu']}, {environment['threads']} of {environment['cores']} cores, "
+            f"kernels {environment['kernels']}",
         ),
         ("power mode", str(power["mode"])),
         ("clocks", describe_clocks(power["clocks_mhz"])),

@@ -102,7 +102,9 @@ def described(task: Task, request: BenchRequest) -> Json:
 
 
 def environment(request: BenchRequest, model: Model, bundle: Bundle, opened: float, power: Json) -> Json:
-    """The machine, the software, the bundle; power, clocks and load as they were before the first generation."""
+    """The machine, the software, the bundle; power, clocks and load as they were before the first
+    generation.
+    """
     info = model.info
     versions = {
         "specc": __version__,

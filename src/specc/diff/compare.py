@@ -1,4 +1,6 @@
-"""Two sides over one text: the law in bits, KL and total variation, flips, perplexity, size, speed, limits."""
+"""Two sides over one text: the law in bits, KL and total variation, flips, perplexity, size, speed,
+limits.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def check_tokenizers(one: Side, other: Side) -> list[str]:
 
 
 def windows_of(one: Side, other: Side, path: Path | None, tokens: int) -> Text:
-    """The text's first `tokens` ids in windows that fit both; each begins with the begin token of a model with one."""
+    """The text's first `tokens` ids in windows that fit both; each begins with the begin token of a model
+    with one.
+    """
     from tokenizers import Tokenizer
 
     from specc.exporter.check.held_out_text import TEXT

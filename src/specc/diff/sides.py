@@ -1,4 +1,6 @@
-"""The sides of a diff: a bundle, read through the shipped runtime, or a checkpoint, read by transformers in fp32."""
+"""The sides of a diff: a bundle, read through the shipped runtime, or a checkpoint, read by transformers in
+fp32.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ WEIGHTS = (".safetensors", ".gguf", ".bin")
 
 
 class BundleSide:
-    """A bundle's target at its law: one session, rows at the law's width or at one whose rows are the same bits."""
+    """A bundle's target at its law: one session, rows at the law's width or at one whose rows are the same
+    bits.
+    """
 
     kind = "bundle"
 
@@ -71,7 +75,9 @@ class BundleSide:
         return np.pad(found, ((0, 0), (0, missing)), constant_values=-np.inf) if missing else found
 
     def calls(self) -> tuple[int, int]:
-        """Ids and rows of a call: the widest up to BLOCK whose rows are certified to be the law's, else plain steps."""
+        """Ids and rows of a call: the widest up to BLOCK whose rows are certified to be the law's, else plain
+        steps.
+        """
         certificate, law = self.info.certificate, self.law_width
         classes = dict(zip(certificate.widths, certificate.width_class, strict=True))
         same = [w for w in certificate.widths if classes[w] == classes[law] >= 0 and w <= BLOCK]
@@ -150,8 +156,10 @@ def float_side(text: str) -> FloatSide:
     except ModuleNotFoundError as error:
         if not error.name or error.name.startswith("specc"):
             raise
-        sentence = f"{text} is no bundle, and reading a checkpoint needs the package {error.name!r}, not installed here"
-        raise EnvironmentFault(f"{sentence}; pip install 'specc[build]'") from error
+        raise EnvironmentFault(
+            f"{text} is no bundle, and reading a checkpoint needs the package {error.name!r}, "
+            "not installed here; pip install 'specc[build]'"
+        ) from error
 
 
 def text_of(path: Path) -> str:

@@ -1,4 +1,6 @@
-"""The quality judge: what quantizing cost, measured by the exporter on held-out text, against the recipe's limits."""
+"""The quality judge: what quantizing cost, measured by the exporter on held-out text, against the recipe's
+limits.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ def list_missed_limits(
     top1_min: float | None = None,
     perplexity_max: float | None = None,
 ) -> list[str]:
-    """One sentence for each limit that is not met; a number that is NaN or missing meets none. None means no limit.
+    """One sentence for each limit that is not met; a number that is NaN or missing meets none. None means no
+    limit.
 
     `perplexity_max` limits the ratio to the float module's perplexity: 1.005 is half a percent worse.
     """

@@ -1,8 +1,10 @@
-"""The replay judge: every decision of a record again, by the references in numpy, on logits computed without drafts.
+"""The replay judge: every decision of a record again, by the references in numpy, on logits computed without
+drafts.
 
-A fresh session reads the prompt, then one token a call at the law's width, so that no draft and no other row takes part.
-A decision is right when the numbers behind it are (u from the seed, p from the logits, q as recorded) and when the rule
-makes of them what was emitted. Nothing is random and nothing is tested statistically.
+A fresh session reads the prompt, then one token a call at the law's width, so that no draft and no other row
+takes part. A decision is right when the numbers behind it are (u from the seed, p from the logits, q as
+recorded) and when the rule makes of them what was emitted. Nothing is random and nothing is tested
+statistically.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class PlainRows:
             session.rows(prompt[at : min(at + info.chunk, len(prompt) - 1)], at, info.chunk, wanted=False)
 
     def after(self, text: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Logits [n_ids] behind text, of which all but the last token has been read; -inf for an id without a logit.
+        """Logits [n_ids] behind text, of which all but the last token has been read; -inf for an id without a
+        logit.
 
         Raises RuntimeFault for logits that are no numbers.
         """
@@ -74,7 +77,9 @@ def judge_record(
     certificates: Path | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """The JSON of `specc gate --replay`. Raises InputError for a record of another bundle or one that is none."""
+    """The JSON of `specc gate --replay`. Raises InputError for a record of another bundle or one that is
+    none.
+    """
     record = read_recording(path)
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
         check_bundle(record, model, folder)
@@ -100,7 +105,9 @@ def check_bundle(record: Recording, model: Model, folder: Path) -> None:
 
 
 def judge_rounds(record: Recording, model: Model, progress: Progress) -> tuple[Difference | None, int]:
-    """The first difference, and how many decisions were judged. progress: called with "replay" after each round."""
+    """The first difference, and how many decisions were judged. progress: called with "replay" after each
+    round.
+    """
     text, decisions, info = list(record.head.prompt), 0, model.info
     with model.session() as session:
         plain = PlainRows(session, model, text)
@@ -222,7 +229,9 @@ def judge_rule(head: Head, slot: Slot, p: Row, position: int) -> str | None:
 
 
 def judge_choice(slot: Slot, token: int, who: str) -> str | None:
-    """Where the target's own choice is one id: it is emitted, and a draft is accepted exactly when it is that id."""
+    """Where the target's own choice is one id: it is emitted, and a draft is accepted exactly when it is that
+    id.
+    """
     if slot.emitted != token:
         return f"{who} gives id {token}, id {slot.emitted} was emitted"
     if slot.drafted is not None and slot.accepted != (slot.drafted == token):
@@ -237,7 +246,8 @@ def judge_acceptance(slot: Slot, p: Row) -> str | None:
     accepted = left < right or not residual(slot, p).sum() > TINY
     if abs(left - right) <= CLOSE * max(left, right) or accepted == slot.accepted:
         return None
-    return f"u * q is {left:.6g} and p {right:.6g}, and the drafted id {slot.drafted} was {describe_decision(slot)}"
+    decision = f"the drafted id {slot.drafted} was {describe_decision(slot)}"
+    return f"u * q is {left:.6g} and p {right:.6g}, and {decision}"
 
 
 def residual(slot: Slot, p: Row) -> Row:
@@ -266,7 +276,9 @@ def judge_draw(slot: Slot, p: Row) -> str | None:
 def judge_commit(
     round: Round, record: Recording, text: Sequence[int], eos: Sequence[int], context: int
 ) -> Difference | None:
-    """What was committed is what was emitted, up to an end token, the limit or (in the last round) a stop string."""
+    """What was committed is what was emitted, up to an end token, the limit or (in the last round) a stop
+    string.
+    """
     request, emitted = record.head.request, [slot.emitted for slot in round.slots]
     room = min(context - len(text), int(request["max_new_tokens"]) - (len(text) - len(record.head.prompt)))
     kept = emitted[: max(room, 0)]

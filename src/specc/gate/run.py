@@ -1,7 +1,9 @@
-"""The gate: all judges in turn over one bundle on this device, and the certificate that their verdict goes into.
+"""The gate: all judges in turn over one bundle on this device, and the certificate that their verdict goes
+into.
 
-The old certificate stays in force until the last step: a gate that is cancelled or killed changes nothing. Progress is
-reported with the name of the judge at work: "law", "certificate", "equality", "two-sample", "speed".
+The old certificate stays in force until the last step: a gate that is cancelled or killed changes nothing.
+Progress is reported with the name of the judge at work: "law", "certificate", "equality", "two-sample",
+"speed".
 """
 
 from __future__ import annotations
@@ -110,12 +112,13 @@ def run_gate(
     report_out: str | Path | None = None,
     progress: Progress = no_progress,
 ) -> GateResult:
-    """Runs lint (from the manifest), law, certificate, equality, two-sample and speed; then writes the certificate.
+    """Runs lint (from the manifest), law, certificate, equality, two-sample and speed; then writes the
+    certificate.
 
-    trials: rounds of each law test, None for what the stated power needs; threads: 0 for the plan's, or several counts,
-    each of which gets a certificate of its own; certificates_out: where they go, None for the bundle's own folder;
-    report_out: where their reports go, None for beside them. Raises InputError for a folder that is no bundle,
-    EnvironmentFault where a certificate or a report cannot be written.
+    trials: rounds of each law test, None for what the stated power needs; threads: 0 for the plan's, or
+    several counts, each of which gets a certificate of its own; certificates_out: where they go, None for the
+    bundle's own folder; report_out: where their reports go, None for beside them. Raises InputError for a
+    folder that is no bundle, EnvironmentFault where a certificate or a report cannot be written.
     """
     folder = Path(folder)
     manifest, tokens = read_manifest(folder), read_calibration_ids(folder)
@@ -156,7 +159,9 @@ def write_result(
 
 
 def check_writable(out: Path, what: str = "a certificate") -> None:
-    """Make the folder of the certificates and try it, before hours of judging end in a folder without rights."""
+    """Make the folder of the certificates and try it, before hours of judging end in a folder without
+    rights.
+    """
     with io_errors(f"writing {what} into {out}"):
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out) as probe:
@@ -218,7 +223,9 @@ def judge_engine(bundle: OpenBundle, laws: LawVerdict, seed: int, progress: Prog
 
 
 def merge_results(results: Sequence[GateResult]) -> GateResult:
-    """One result for several thread counts: the first one's certificate, all checks, and whether the bits agree."""
+    """One result for several thread counts: the first one's certificate, all checks, and whether the bits
+    agree.
+    """
     rows = [row for result in results for row in result.report["threads"]]
     checks = [
         replace(check, name=f"{check.name}, threads {result.certificate.threads}")
@@ -255,8 +262,10 @@ def read_certify_list(bundle: OpenBundle) -> tuple[str, ...]:
 
 
 def describe_options(certify: Sequence[str]) -> dict[str, Any]:
-    """Which options are judged on the built engine because the recipe lists them, and which are not. The latter are
-    sampled by the same code, whose laws are judged on table models for all options; none is refused."""
+    """Which options are judged on the built engine because the recipe lists them, and which are not. The
+    latter are sampled by the same code, whose laws are judged on table models for all options; none is
+    refused.
+    """
     names = tuple(Options.__dataclass_fields__)
     return {
         "listed": [name for name in names if name in certify],
@@ -280,7 +289,9 @@ def measure_certificate(bundle: OpenBundle, seed: int, progress: Progress) -> Ce
 def judge_text(
     bundle: OpenBundle, certificate: Certificate, seed: int, progress: Progress
 ) -> tuple[list[Check], dict[str, Any]]:
-    """Equality and two-sample tests, which only hold for bit-exact widths; a bounded bundle has its bound instead."""
+    """Equality and two-sample tests, which only hold for bit-exact widths; a bounded bundle has its bound
+    instead.
+    """
     if certificate.kind != "bit-exact":
         return [], {}
     context = bundle.model.info.context
@@ -305,12 +316,16 @@ def derive_reasons(checks: Sequence[Check]) -> tuple[str, ...]:
 
 
 def select_checks(checks: Sequence[Check]) -> list[dict[str, Any]]:
-    """The checks that are kept beside a certificate: all but passed law tests, whose number the report has."""
+    """The checks that are kept beside a certificate: all but passed law tests, whose number the
+    report has.
+    """
     return [asdict(check) for check in checks if not (check.passed and check.name.startswith("law:"))]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest as JSON; its hashes are checked by Model.open. Raises InputError for what is no manifest."""
+    """The manifest as JSON; its hashes are checked by Model.open. Raises InputError for what is no
+    manifest.
+    """
     path = folder / "manifest.json"
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -8,11 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 SMALLEST_EXPECTED = 5.0
-"""Cells with a smaller expected count are pooled (Cochran 1954), so that the chi-square approximation holds."""
+"""Cells with a smaller expected count are pooled (Cochran 1954), so that the chi-square approximation
+holds.
+"""
 
 
 def chi_square_sf(x: float, df: int) -> float:
-    """P(X >= x) for X chi-square with df degrees of freedom: the regularised upper incomplete gamma function."""
+    """P(X >= x) for X chi-square with df degrees of freedom: the regularised upper incomplete gamma
+    function.
+    """
     if x <= 0 or df <= 0:
         return 1.0
     a, z = df / 2, x / 2
@@ -31,8 +35,8 @@ def chi_square_quantile(alpha: float, df: int) -> float:
 
 
 def power(n: float, tv: float, df: int, alpha: float) -> float:
-    """Lower bound of the probability that a chi-square test at level alpha with n trials rejects a law that is wrong by
-    total variation tv or more.
+    """Lower bound of the probability that a chi-square test at level alpha with n trials rejects a law that
+    is wrong by total variation tv or more.
 
     With d the differences of the cells, the statistic is noncentral chi-square with noncentrality
     n * sum(d^2 / p) >= n * (2 tv)^2 (Cauchy-Schwarz), summed here as a Poisson mixture of central ones.
@@ -69,9 +73,9 @@ def smallest_tv(n: float, df: int, alpha: float, wanted: float) -> float:
 def holm_limits(p_values: list[float], family_error: float) -> list[float]:
     """Level of each test by Holm's step-down procedure (Holm 1979); a p-value below its level is rejected.
 
-    The smallest of m p-values is held against family_error / m, the next against family_error / (m - 1), and so on
-    until one passes; all from there on keep that one's level. The probability of rejecting any true hypothesis is at
-    most family_error, whatever the dependence between the tests.
+    The smallest of m p-values is held against family_error / m, the next against family_error / (m - 1), and
+    so on until one passes; all from there on keep that one's level. The probability of rejecting any true
+    hypothesis is at most family_error, whatever the dependence between the tests.
     """
     order = np.argsort(np.array(p_values), kind="stable")
     limits, limit = [0.0] * len(p_values), 0.0
@@ -86,9 +90,10 @@ def holm_limits(p_values: list[float], family_error: float) -> list[float]:
 def fit_p_value(observed: npt.NDArray[np.int64], law: npt.NDArray[np.float64]) -> float:
     """p-value of Pearson's chi-square test of goodness of fit.
 
-    Hypothesis: `observed` [cells] are counts of independent draws from `law` [cells], which sums to 1. 0 if a cell of
-    probability 0 was hit. Cells with an expected count below SMALLEST_EXPECTED are pooled into one, and that one with
-    the smallest of the others if it is still below. Degrees of freedom: cells after pooling, less one.
+    Hypothesis: `observed` [cells] are counts of independent draws from `law` [cells], which sums to 1. 0 if a
+    cell of probability 0 was hit. Cells with an expected count below SMALLEST_EXPECTED are pooled into one,
+    and that one with the smallest of the others if it is still below. Degrees of freedom: cells after
+    pooling, less one.
     """
     if bool(np.any((law <= 0) & (observed > 0))):
         return 0.0
@@ -102,9 +107,11 @@ def fit_p_value(observed: npt.NDArray[np.int64], law: npt.NDArray[np.float64]) -
 
 
 def homogeneity_p_value(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> float:
-    """p-value of the chi-square test of homogeneity. Hypothesis: the counts a and b [cells] are of samples of one law.
+    """p-value of the chi-square test of homogeneity. Hypothesis: the counts a and b [cells] are of samples of
+    one law.
 
-    Cells whose two counts sum to less than 2 * SMALLEST_EXPECTED are pooled. Degrees of freedom: cells less one.
+    Cells whose two counts sum to less than 2 * SMALLEST_EXPECTED are pooled. Degrees of freedom: cells less
+    one.
     """
     small = a + b < 2 * SMALLEST_EXPECTED
     first, second = _pool(a, small), _pool(b, small)

@@ -1,4 +1,6 @@
-"""An HTML page that needs nothing else: the document, its figures, its tables; and how it gets onto the disk."""
+"""An HTML page that needs nothing else: the document, its figures, its tables; and how it gets onto
+the disk.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Plots as SVG text: lines over whole numbers, groups of bars with a spread, named bars, a map of cells.
 
-Pictures are 380 units wide, so that letters stay readable on a phone, and need no fonts, scripts or files. Colours are
-classes of the page's style sheet (s0 to s5), each line with a dash of its own.
+Pictures are 380 units wide, so that letters stay readable on a phone, and need no fonts, scripts or files.
+Colours are classes of the page's style sheet (s0 to s5), each line with a dash of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The style sheet of all pages: system fonts, light or dark as the reader's system is, one column on a phone."""
+"""The style sheet of all pages: system fonts, light or dark as the reader's system is, one column on
+a phone.
+"""
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1d2126;--soft:#5b6570;--paper:#fff;--card:#f5f6f8;--line:#d9dde2;

@@ -12,7 +12,9 @@ from serve import timed
 
 
 class Engine:
-    """It has no drafting without a draft model of its own format. Its verification call returns one row of logits."""
+    """It has no drafting without a draft model of its own format. Its verification call returns one row of
+    logits.
+    """
 
     drafts, system = False, ""
 

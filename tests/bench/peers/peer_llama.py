@@ -11,7 +11,9 @@ from serve import THREADS, timed
 
 
 class Engine:
-    """One context for plain decoding; others, for all logits and for drafting, only once they are asked for."""
+    """One context for plain decoding; others, for all logits and for drafting, only once they are
+    asked for.
+    """
 
     drafts = True
 

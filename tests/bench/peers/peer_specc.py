@@ -74,7 +74,9 @@ class Engine:
 
 
 def counted(rounds: Any) -> dict[str, Any]:
-    """As serve.timed, where several tokens may come at once: those beside the first cost no time and do not count."""
+    """As serve.timed, where several tokens may come at once: those beside the first cost no time and do not
+    count.
+    """
     import time
 
     start, first, out, beside = time.perf_counter(), 0.0, [], 0

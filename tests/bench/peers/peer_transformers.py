@@ -1,4 +1,6 @@
-"""transformers over the dequantized weights of the same file, fp32; its own prompt lookup drafts on request."""
+"""transformers over the dequantized weights of the same file, fp32; its own prompt lookup drafts on
+request.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
     python serve.py NAME SOURCE CONTEXT
 
 Commands: {"rows": R, "past": P} -> {"ms": one call of R rows at P cached tokens, in a burst};
-          {"prompt": ids, "new": N, "spec": bool} -> {"first_ms", "seconds", "tokens", "ids"}: greedy, to the end token;
+          {"prompt": ids, "new": N, "spec": bool} -> {"first_ms", "seconds", "tokens", "ids"}: greedy,
+          to the end token;
           {"info": true} -> {"name", "version", "system", "peak_mb", "start_s", "drafts"}.
 Started by bench_peers.py; the first line is {"ready": NAME}, or {"missing": why} with exit status 3.
 """
@@ -62,7 +63,9 @@ def timed(tokens: Any, new: int, end: int) -> dict[str, Any]:
 
 
 def burst(peer: Peer, rows: int, past: int) -> float:
-    """Seconds of one call as decoding makes them: the first wakes the threads, the median of the others counts."""
+    """Seconds of one call as decoding makes them: the first wakes the threads, the median of the others
+    counts.
+    """
     if hasattr(peer, "rewind"):
         peer.rewind(past)
     times = []

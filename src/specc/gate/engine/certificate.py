@@ -1,7 +1,7 @@
 """The certificate judge: measures by `Model.certify` which widths of the engine agree bit for bit.
 
-Nothing is sampled and no statistics are involved: rows are compared bit for bit, and the verdict is exact for the rows
-that were compared. `check_sharpness` shows that one wrong bit in CALLS calls would be found.
+Nothing is sampled and no statistics are involved: rows are compared bit for bit, and the verdict is exact for
+the rows that were compared. `check_sharpness` shows that one wrong bit in CALLS calls would be found.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ def judge_certificate(
     sampling: Options | None = None,
     bounded_rows: int = 0,
 ) -> CertificateResult:
-    """Measures the target over calibration ids; `allow_bounded` is the recipe's limit for the mean total variation.
+    """Measures the target over calibration ids; `allow_bounded` is the recipe's limit for the mean total
+    variation.
 
-    progress: called with "certificate"; invariant: the engine promises the same bits at every width, so that one row is
-    the law; sampling: the recipe's options, under which rows that differ are compared.
+    progress: called with "certificate"; invariant: the engine promises the same bits at every width, so that
+    one row is the law; sampling: the recipe's options, under which rows that differ are compared.
     """
     certificate = model.certify(
         tokens,
@@ -72,8 +73,8 @@ def judge_bound(
 ) -> CertificateResult:
     """Bits differ: within the recipe's limit speculation is approximate and says so, otherwise it is off.
 
-    The limit is held against `tv_mean`, an upper confidence bound of the mean total variation between the rows of plain
-    and of speculative decoding.
+    The limit is held against `tv_mean`, an upper confidence bound of the mean total variation between the
+    rows of plain and of speculative decoding.
     """
     repeatable = all(check.passed for check in checks[:2])
     bounded = (
@@ -121,7 +122,9 @@ def list_verify_widths(certificate: Certificate, k_max: int) -> tuple[int, ...]:
 
 
 def check_widths(certificate: Certificate, verify_widths: tuple[int, ...], seed: int) -> list[Check]:
-    """One of `verify_widths` is in the law's class, and the law's width agrees with itself from slot to slot."""
+    """One of `verify_widths` is in the law's class, and the law's width agrees with itself from slot
+    to slot.
+    """
     measured = zip(certificate.widths, certificate.width_class, certificate.rows_different, strict=True)
     by_width = {width: (width_class, different) for width, width_class, different in measured}
     law_width, law_class = certificate.law_width, by_width[certificate.law_width][0]
@@ -138,8 +141,8 @@ def check_widths(certificate: Certificate, verify_widths: tuple[int, ...], seed:
 class FlippedBit(Wrapped):
     """A table engine with one bit of one row of one call flipped: the smallest fault there is.
 
-    Only calls that ask for all rows count: those that read a prompt are judged by what follows from them. The first
-    CALLS of these are all compared; the calls that are only timed come last.
+    Only calls that ask for all rows count: those that read a prompt are judged by what follows from them. The
+    first CALLS of these are all compared; the calls that are only timed come last.
     """
 
     def __init__(self, inner: Any, loaded: Library, at: int) -> None:
@@ -147,7 +150,9 @@ class FlippedBit(Wrapped):
         self.calls, self.at = 0, at
 
     def run(self, cache: Any, rows: int, n_logits: int) -> None:
-        """The inner call; call number `at` of those that count gets the lowest bit of its first logit flipped."""
+        """The inner call; call number `at` of those that count gets the lowest bit of its first logit
+        flipped.
+        """
         super().run(cache, rows, n_logits)
         self.calls += n_logits == rows
         if self.calls == self.at and n_logits == rows:
@@ -155,7 +160,9 @@ class FlippedBit(Wrapped):
 
 
 def check_sharpness(seed: int, loaded: Library | None = None) -> Check:
-    """One flipped bit in one row of CALLS calls costs its width its class; without it all widths are one class."""
+    """One flipped bit in one row of CALLS calls costs its width its class; without it all widths are one
+    class.
+    """
     loaded = loaded or library()
     certificate, calls = certify_flipped(seed, 0, loaded)
     broken, _ = certify_flipped(seed, 1 + (seed + 700) % CALLS, loaded)
@@ -164,7 +171,9 @@ def check_sharpness(seed: int, loaded: Library | None = None) -> Check:
 
 
 def certify_flipped(seed: int, at: int, loaded: Library) -> tuple[Certificate, int]:
-    """Certificate of a small table engine whose call number `at` is wrong (0: none), and the number of calls."""
+    """Certificate of a small table engine whose call number `at` is wrong (0: none), and the number
+    of calls.
+    """
     rng = np.random.default_rng(3)
     table = Table(rng.normal(size=(64, 8)).astype(np.float32), 2, 128 + 32, (1, 2, 3, 4, 5, 32))
     engine = FlippedBit(table, loaded, at)

@@ -1,8 +1,9 @@
-"""The equality judge: on the built engine, greedy and coupled text has the same ids with speculation on and off.
+"""The equality judge: on the built engine, greedy and coupled text has the same ids with speculation on and
+off.
 
-Not a statistical test: a single differing id fails. It counts only if speculation had something to do, so a scripted
-drafter that is right for exactly j tokens (j = 0..K in turn) and a random one go through every accepted length; the
-bundle's own drafter is judged as it is. Plain text is generated once.
+Not a statistical test: a single differing id fails. It counts only if speculation had something to do, so a
+scripted drafter that is right for exactly j tokens (j = 0..K in turn) and a random one go through every
+accepted length; the bundle's own drafter is judged as it is. Plain text is generated once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ PlainTexts = dict[tuple[str, int], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Work:
-    """What is generated: prompts of calibration ids, new tokens for each, and the seed of the coupled draws."""
+    """What is generated: prompts of calibration ids, new tokens for each, and the seed of the coupled
+    draws.
+    """
 
     prompts: tuple[tuple[int, ...], ...]
     new_tokens: int
@@ -75,7 +78,9 @@ def do_nothing() -> None:
 
 
 def select_modes(options: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The modes for a recipe's `certify` list: the two of MODES, and one for each kind of option in the list."""
+    """The modes for a recipe's `certify` list: the two of MODES, and one for each kind of option in
+    the list.
+    """
     penalties = {name: value for name, value in PENALTIES.items() if name in options}
     bias = {"logit_bias": {0: -1.0, 1: 2.0}} if "logit_bias" in options else {}
     modes = dict(MODES)
@@ -99,10 +104,11 @@ def make_work(tokens: Sequence[int], context: int, seed: int, prompts: int = 4, 
 def judge_equality(
     model: Model, engine: Ort | None, certificate: Certificate, work: Work, progress: Progress
 ) -> list[Check]:
-    """The bundle's own drafter, then a scripted and a random one over the same engine under the same certificate.
+    """The bundle's own drafter, then a scripted and a random one over the same engine under the same
+    certificate.
 
-    engine: the target's engine for the other two drafters, None to leave them out; progress: called with "equality"
-    after each generation.
+    engine: the target's engine for the other two drafters, None to leave them out; progress: called with
+    "equality" after each generation.
     """
     total, generations = (4 if engine else 2) * len(work.modes) * len(work.prompts), count(1)
 
@@ -145,7 +151,9 @@ def judge_drafter(
     script: ScriptedDrafter | None = None,
     tick: Callable[[], Any] = do_nothing,
 ) -> Iterator[Check]:
-    """One Check for each mode: how many ids differ from the plain text with speculation on; the limit is 0."""
+    """One Check for each mode: how many ids differ from the plain text with speculation on; the limit
+    is 0.
+    """
     for mode, options in work.modes.items():
         different, proposing, rounds = 0, 0, 0
         for i, prompt in enumerate(work.prompts):
@@ -160,7 +168,9 @@ def judge_drafter(
 
 
 def judge_lengths(session: Session, work: Work, script: ScriptedDrafter, k: int) -> Check:
-    """Every accepted length 0..K occurs, each in a generation of its own whose first round is right for j of K."""
+    """Every accepted length 0..K occurs, each in a generation of its own whose first round is right for j of
+    K.
+    """
     missing, short = 0, replace(work, new_tokens=k + 1)
     for j in range(k + 1):
         prompt = work.prompts[j % len(work.prompts)][:1]

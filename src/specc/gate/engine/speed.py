@@ -1,10 +1,10 @@
 """The speed judge: does speculation pay here, and with which K?
 
-No statistical test: costs and counts are measured and a speed-up is predicted from them. Costs come from the certificate
-(median milliseconds of a call at each width) and from the drafter (median over generations of its milliseconds a
-proposal), acceptance from runs over calibration prompts. A round that proposes n tokens costs the call that holds n + 1
-rows and the drafter's time; plain decoding costs one call at the law's width for each token. The bundle as a whole has
-`no-gain` only if no K gains LEAST_GAIN in any class and temperature.
+No statistical test: costs and counts are measured and a speed-up is predicted from them. Costs come from the
+certificate (median milliseconds of a call at each width) and from the drafter (median over generations of its
+milliseconds a proposal), acceptance from runs over calibration prompts. A round that proposes n tokens costs
+the call that holds n + 1 rows and the drafter's time; plain decoding costs one call at the law's width for
+each token. The bundle as a whole has `no-gain` only if no K gains LEAST_GAIN in any class and temperature.
 """
 
 from __future__ import annotations
@@ -173,7 +173,9 @@ class RoundTally:
 def measure_acceptance(
     session: Session, certificate: Certificate, name: str, work: Work, temperature: float, k: int
 ) -> AcceptanceCount:
-    """Generates and counts; every run of the same engine gives the same counts, except for the drafter's time."""
+    """Generates and counts; every run of the same engine gives the same counts, except for the drafter's
+    time.
+    """
     tally = RoundTally(certificate, k)
     draft_ms: list[float] = []
     draft_call_ms: list[float] = []
@@ -212,7 +214,9 @@ def measure_acceptance(
 
 
 def median_draft_ms(counts: Sequence[AcceptanceCount], k: int) -> float:
-    """Milliseconds of a proposal of at most k tokens, attempts that proposed nothing included; 0 without any."""
+    """Milliseconds of a proposal of at most k tokens, attempts that proposed nothing included; 0
+    without any.
+    """
     return median([ms for count in counts if count.k == k for ms in count.draft_ms] or [0.0])
 
 
@@ -246,7 +250,8 @@ def select_best_rows(rows: Sequence[SpeedRow]) -> list[SpeedRow]:
 
 
 def choose_k(rows: Sequence[SpeedRow]) -> int:
-    """The largest K whose geometric mean of speed-ups over classes and temperatures is within `TIE` of the best.
+    """The largest K whose geometric mean of speed-ups over classes and temperatures is within `TIE` of the
+    best.
 
     K is a ceiling: the controller proposes fewer tokens where fewer pay.
     """
@@ -268,8 +273,9 @@ def break_even(certificate: Certificate, k: int, draft_ms: float) -> float:
 def load_prompt_classes(
     folder: Path, tokens: Sequence[int], context: int, seed: int, prompts: int = 2
 ) -> dict[str, Work]:
-    """Prompts of each class to tune on, as the bundle's tokenizer and template make them; calibration text where the
-    device has no tokenizer package or the context is too short for them."""
+    """Prompts of each class to tune on, as the bundle's tokenizer and template make them; calibration text
+    where the device has no tokenizer package or the context is too short for them.
+    """
     new_tokens = max(1, min(48, context // 4))
     try:
         from specc.calib.prompts import load

@@ -1,11 +1,11 @@
 """The two-sample judge: on the built engine, plain text and text by `rejection` come from one law.
 
-Hypothesis: at a fixed context, the first token and the first pair of tokens have the same distribution with speculation
-on and off. Statistic: chi-square of homogeneity between the counts of independent trials of each kind
-(`stats.homogeneity_p_value`). Level: FAMILY_ERROR divided by the number of tests (Bonferroni). Power: the report gives the
-smallest total variation of the first token's law that so many trials find with probability 0.99. Bits are
-compared by the certificate and by equality; this judge tests that sampled text as a whole is right, as far as the
-time allows.
+Hypothesis: at a fixed context, the first token and the first pair of tokens have the same distribution with
+speculation on and off. Statistic: chi-square of homogeneity between the counts of independent trials of each
+kind (`stats.homogeneity_p_value`). Level: FAMILY_ERROR divided by the number of tests (Bonferroni). Power:
+the report gives the smallest total variation of the first token's law that so many trials find with
+probability 0.99. Bits are compared by the certificate and by equality; this judge tests that sampled text as
+a whole is right, as far as the time allows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def count_from(before: int, total: int, progress: Progress) -> Callable[[int], N
 
 
 def is_prompt_kept(certificate: Certificate) -> bool:
-    """Whether the prefill chunk is in the law's class, so that a session need not read the same prompt again."""
+    """Whether the prefill chunk is in the law's class, so that a session need not read the same
+    prompt again.
+    """
     width_class = dict(zip(certificate.widths, certificate.width_class, strict=True))
     same = width_class[certificate.widths[-1]] == width_class[certificate.law_width]
     return certificate.kind == "bit-exact" and same
@@ -98,7 +100,9 @@ def draw_samples(
 
 
 def take_first_two(rounds: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """[trials, 2] from two rounds each: the second token is the first round's, or the first of the next round."""
+    """[trials, 2] from two rounds each: the second token is the first round's, or the first of the next
+    round.
+    """
     emitted = rounds[:, :, 2 + (rounds.shape[2] - 3) // 2 :]
     second = np.where(emitted[:, 0, 1] >= 0, emitted[:, 0, 1], emitted[:, 1, 0])
     return np.stack([emitted[:, 0, 0], second], axis=1)

@@ -1,8 +1,9 @@
 """Whether the shipped runtime samples from the law that it promises, tested on table models.
 
-In reading order: `noise` and `reference` are the random numbers and the sampling options in plain numpy; `exact` computes
-the law of a round; `case` and `grid` are what is tested; `rounds` and `independence` are the tests; `judge` sets their
-levels and runs the negative controls; `selftest` measures how often all of this is right.
+In reading order: `noise` and `reference` are the random numbers and the sampling options in plain numpy;
+`exact` computes the law of a round; `case` and `grid` are what is tested; `rounds` and `independence` are the
+tests; `judge` sets their levels and runs the negative controls; `selftest` measures how often all of this is
+right.
 """
 
 from specc.gate.law.case import (

@@ -1,4 +1,6 @@
-"""One law test's subject: a table model with a drafter, a rule and options, its rounds and its exact process."""
+"""One law test's subject: a table model with a drafter, a rule and options, its rounds and its exact
+process.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ PROMPT = (0, 1, 2, 3, 0, 1, 2, 0, 1)
 """The n-gram drafter finds 0 1 twice in it."""
 CONTEXT = 64
 Rounds = npt.NDArray[np.int32]
-"""[trials, 2 + k_max + (k_max + 1)]: proposed, accepted, drafted ids, emitted ids; -1 where a slot has none."""
+"""[trials, 2 + k_max + (k_max + 1)]: proposed, accepted, drafted ids, emitted ids; -1 where a slot
+has none.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ class Case:
 class LawTest:
     """Result of one test of one case.
 
-    name: what was tested; p: the p-value; structure: a property that every round must have, where p is 0 (violated)
-    or 1 (holds) and no significance level applies.
+    name: what was tested; p: the p-value; structure: a property that every round must have, where p is 0
+    (violated) or 1 (holds) and no significance level applies.
     """
 
     name: str
@@ -69,7 +73,8 @@ def make_tables(case: Case) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.flo
 def make_model(case: Case, library: Library | None, tv: float = 0.0) -> Model:
     """The case's model. K_max is K + 2, so that a token too many would be seen.
 
-    tv: total variation by which the target's row at the prompt is made wrong, to measure the power of the tests.
+    tv: total variation by which the target's row at the prompt is made wrong, to measure the power of the
+    tests.
     """
     target, draft = make_tables(case)
     if tv:
@@ -101,14 +106,18 @@ def sampling_options(case: Case) -> dict[str, Any]:
 def run_trials(
     session: Session, case: Case, trials: int, seed: int, rounds: int = 1, sample: int = 0
 ) -> Rounds:
-    """Rounds [trials, record] behind the case's prompt; [trials, rounds, record] for more than one in a row."""
+    """Rounds [trials, record] behind the case's prompt; [trials, rounds, record] for more than one in
+    a row.
+    """
     request = {"rule": case.rule, "k": case.k, "seed": seed, "sample": sample, **sampling_options(case)}
     records = session.trials(PROMPT, trials, rounds, **request)
     return records[:, 0] if rounds == 1 else records
 
 
 def make_process(case: Case, chain: State) -> Process:
-    """The exact process of a case; chain: the tokens that a deterministic drafter proposes, () for a model."""
+    """The exact process of a case; chain: the tokens that a deterministic drafter proposes, () for a
+    model.
+    """
     target, draft = make_tables(case)
 
     def row(table: npt.NDArray[np.float32], state: State) -> reference.Row:

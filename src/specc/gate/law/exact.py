@@ -1,10 +1,11 @@
 """Exact laws of a round on table models, computed from p, q and the rule.
 
-A round goes through slots 0..K. In slot i < K the draft's token is accepted or replaced; slot K is the bonus. The state
-before a slot holds the tokens that p and q depend on: the last two tokens of a Markov table, the whole history with
-penalties. `rejection` follows Leviathan et al. 2023 and Chen et al. 2023 (accept with probability min(1, p / q), replace
-from the normalised positive part of p - q), so a slot emits token t by acceptance with probability min(p, q)(t).
-`coupled` is Gumbel-max coupling: both models draw with the same noise.
+A round goes through slots 0..K. In slot i < K the draft's token is accepted or replaced; slot K is the bonus.
+The state before a slot holds the tokens that p and q depend on: the last two tokens of a Markov table, the
+whole history with penalties. `rejection` follows Leviathan et al. 2023 and Chen et al. 2023 (accept with
+probability min(1, p / q), replace from the normalised positive part of p - q), so a slot emits token t by
+acceptance with probability min(p, q)(t). `coupled` is Gumbel-max coupling: both models draw with the same
+noise.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Process:
 
 
 def split_slot(rule: str, p: Row, q: Row) -> tuple[Row, Row]:
-    """(accepted, replaced): probability that the slot emits each token by acceptance and by replacement; sums to p."""
+    """(accepted, replaced): probability that the slot emits each token by acceptance and by replacement; sums
+    to p.
+    """
     accepted = np.minimum(p, q) if rule == "rejection" else coupled_agreement(p, q)
     return accepted, p - accepted
 
@@ -44,8 +47,8 @@ def split_slot(rule: str, p: Row, q: Row) -> tuple[Row, Row]:
 def coupled_agreement(p: Row, q: Row) -> Row:
     """[n] probability that two exponential races over the same noise are both won by t.
 
-    Token s arrives in the race of p at E_s / p_s with E_s exponential, so t wins both exactly when
-    E_s / E_t >= max(p_s / p_t, q_s / q_t) for every s, which has probability 1 / sum_s max(p_s / p_t, q_s / q_t).
+    Token s arrives in the race of p at E_s / p_s with E_s exponential, so t wins both exactly when E_s / E_t
+    >= max(p_s / p_t, q_s / q_t) for every s, which has probability 1 / sum_s max(p_s / p_t, q_s / q_t).
     """
     out = np.zeros_like(p)
     for t in np.flatnonzero((p > 0) & (q > 0)):
@@ -73,7 +76,9 @@ def advance(process: Process, state: State, token: int) -> State:
 
 
 def slot_laws(process: Process) -> list[tuple[Row, Row]]:
-    """For each slot 0..K (accepted [n], replaced [n]) over all rounds, not given that it is reached; bonus: (0, p)."""
+    """For each slot 0..K (accepted [n], replaced [n]) over all rounds, not given that it is reached; bonus:
+    (0, p).
+    """
     laws = []
     for depth, reached in enumerate(reached_states(process)):
         accepted, replaced = np.zeros(process.n), np.zeros(process.n)
@@ -102,7 +107,9 @@ def length_law(process: Process) -> Row:
 
 
 def pair_laws(process: Process) -> list[Row]:
-    """For each pair of slots (i, i + 1) the law [n * n] of their emitted tokens, of rounds that reach slot i + 1."""
+    """For each pair of slots (i, i + 1) the law [n * n] of their emitted tokens, of rounds that reach slot i
+    + 1.
+    """
     laws = []
     for depth, reached in enumerate(reached_states(process)[:-1]):
         law = np.zeros((process.n, process.n))

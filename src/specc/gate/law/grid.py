@@ -20,7 +20,9 @@ RULES = ("rejection", "coupled")
 
 
 def make_full_grid() -> list[Case]:
-    """Every K, rule, drafter and set of options; then penalties, a larger vocabulary and a hierarchy of drafters."""
+    """Every K, rule, drafter and set of options; then penalties, a larger vocabulary and a hierarchy of
+    drafters.
+    """
     cases = [
         Case(f"K={k} {rule} {drafter} {name}", k, rule, drafter, options)
         for k in (1, 2, 4, 8)

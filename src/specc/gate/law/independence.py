@@ -1,7 +1,8 @@
-"""What one round does not show: two rounds in a row, samples, neighbouring seeds, calls without a seed, other sessions.
+"""What one round does not show: two rounds in a row, samples, neighbouring seeds, calls without a seed, other
+sessions.
 
-Null hypothesis of the chi-square tests: the two things compared are independent and each follows its exact law. Level
-and number of trials are those of `judge`.
+Null hypothesis of the chi-square tests: the two things compared are independent and each follows its exact
+law. Level and number of trials are those of `judge`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def judge_independence(case: Case, trials: int, seed: int, library: Library | No
 
 
 def fit_two_rounds(process: Process, rounds: Rounds) -> Iterator[LawTest]:
-    """Accepted length of a first round with the first token of the next, and with the next one's accepted length.
+    """Accepted length of a first round with the first token of the next, and with the next one's accepted
+    length.
 
     rounds: [trials, 2, record]. Finds faults in what a rejection leaves behind: a cache, a position, a draft.
     """
@@ -74,7 +76,9 @@ def end_laws(process: Process) -> dict[tuple[int, State], float]:
 
 
 def fit_samples(case: Case, session: Session, process: Process, trials: int, seed: int) -> Iterator[LawTest]:
-    """Pairs of first tokens follow p times p: two samples of one seed, neighbouring seeds, calls without a seed."""
+    """Pairs of first tokens follow p times p: two samples of one seed, neighbouring seeds, calls without a
+    seed.
+    """
     p = process.p(process.start)
     law = normalize_law(np.outer(p, p))
     first, second = (run_trials(session, case, trials, seed, sample=number) for number in (0, 1))
@@ -95,7 +99,9 @@ def draw_unseeded(session: Session, case: Case) -> int:
 
 
 def check_same_seed(case: Case, session: Session, other: Session, seed: int, generations: int = 5) -> LawTest:
-    """A seed gives one text with another session at work between its rounds; for `coupled` with any K as well."""
+    """A seed gives one text with another session at work between its rounds; for `coupled` with any K as
+    well.
+    """
     options: dict[str, Any] = {"rule": case.rule, "max_new_tokens": 30, **sampling_options(case)}
     equal = True
     for i in range(generations):

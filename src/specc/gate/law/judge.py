@@ -1,11 +1,11 @@
 """The law judge: the shipped runtime on table models whose laws are known exactly.
 
-Null hypothesis: every round follows the exact law of its case. Each test is a chi-square test of goodness of fit
-(`rounds`, `independence`); Holm's step-down correction over all of them keeps the probability that a correct runtime
-fails any test at most FAMILY_ERROR. The number of trials follows from the smallest fault that has to be found: a total
-variation of SMALLEST_TV in the law of one slot's emitted token is found with probability POWER at the level of the
-smallest p-value. Negative controls show the power on real faults: each known fault, put back by name in the controls
-library, must give a p-value below CONTROL_LIMIT.
+Null hypothesis: every round follows the exact law of its case. Each test is a chi-square test of goodness of
+fit (`rounds`, `independence`); Holm's step-down correction over all of them keeps the probability that a
+correct runtime fails any test at most FAMILY_ERROR. The number of trials follows from the smallest fault that
+has to be found: a total variation of SMALLEST_TV in the law of one slot's emitted token is found with
+probability POWER at the level of the smallest p-value. Negative controls show the power on real faults: each
+known fault, put back by name in the controls library, must give a p-value below CONTROL_LIMIT.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ CONTROLS = {
 }
 """Fault, and the case that must show it."""
 TWO_ROUND_CONTROLS = ("draft_cache_behind",)
-"""Faults that one round cannot show: q is still what the token was drawn from, only the second round is wrong."""
+"""Faults that one round cannot show: q is still what the token was drawn from, only the second round is
+wrong.
+"""
 CHAINED = ("K=4 rejection model T=1", "K=4 coupled model T=1", "K=4 rejection model all filters")
 """Cases that are also judged over two rounds, samples and seeds."""
 
@@ -53,7 +55,8 @@ def judge_law(
     progress: Progress = no_progress,
     family_error: float = FAMILY_ERROR,
 ) -> list[Check]:
-    """A Check for each test of each case; the limit is the test's level after Holm's correction, the value its p-value.
+    """A Check for each test of each case; the limit is the test's level after Holm's correction, the value
+    its p-value.
 
     Case number i draws from seed `seed` + (i << 32). progress: called with "law" after each case.
     """
@@ -95,12 +98,16 @@ def check_same_text(case: Case, session: Session, seed: int, generations: int = 
 
 
 def trials_for(tests: int, n: int = 4) -> int:
-    """Trials that find SMALLEST_TV in a law over n tokens with probability POWER, at the level of one of `tests`."""
+    """Trials that find SMALLEST_TV in a law over n tokens with probability POWER, at the level of one of
+    `tests`.
+    """
     return sample_size(SMALLEST_TV, n - 1, FAMILY_ERROR / tests, POWER)
 
 
 def judge_controls(library: Library, seed: int) -> list[Check]:
-    """One Check for each fault: a test of its law (not only of structure) has a p-value below CONTROL_LIMIT."""
+    """One Check for each fault: a test of its law (not only of structure) has a p-value below
+    CONTROL_LIMIT.
+    """
     by_name, checks = {case.name: case for case in make_full_grid()}, []
     for fault, name in CONTROLS.items():
         p = run_control(by_name[name], fault, CONTROL_TRIALS, seed, library)

@@ -33,7 +33,9 @@ def uniform(seed: int, position: int, purpose: int, sample: int) -> float:
 
 
 def race_times(p: Row, seed: int, position: int, sample: int) -> Row:
-    """Arrival times -log(u) / p [n] of the exponential race; infinite where p is 0. Two ids share a Philox block."""
+    """Arrival times -log(u) / p [n] of the exponential race; infinite where p is 0. Two ids share a Philox
+    block.
+    """
     blocks = np.arange((len(p) + 1) // 2, dtype=np.uint64)
     counters = np.zeros((len(blocks), 4), np.uint64)
     counters[:, 0], counters[:, 1], counters[:, 2], counters[:, 3] = position, RACE, blocks, sample

@@ -18,7 +18,9 @@ Row = npt.NDArray[np.float64]
 def distribution(
     options: Options, logits: npt.ArrayLike, history: Sequence[int] = (), n_prompt: int = 0
 ) -> Row:
-    """p [n] of one row of logits; history: ids of the prompt (the first n_prompt of them) and of the output."""
+    """p [n] of one row of logits; history: ids of the prompt (the first n_prompt of them) and of the
+    output.
+    """
     x = np.asarray(logits, np.float64)
     x = add_bias(options, apply_penalties(options, x, history, n_prompt))
     if options.temperature == 0:

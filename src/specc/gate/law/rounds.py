@@ -1,9 +1,9 @@
 """Tests of one round: counts of what the runtime did against the exact law of the same round.
 
-Null hypothesis of every test: the trials are independent and follow the law that `exact` computes from p, q and the
-rule. Statistic: Pearson's chi-square over the cells of that law (`stats.fit_p_value`, which pools rare cells). Level and
-number of trials are set by `judge`: Holm's correction over all tests, and enough trials to find a total variation
-of SMALLEST_TV with probability POWER.
+Null hypothesis of every test: the trials are independent and follow the law that `exact` computes from p, q
+and the rule. Statistic: Pearson's chi-square over the cells of that law (`stats.fit_p_value`, which pools
+rare cells). Level and number of trials are set by `judge`: Holm's correction over all tests, and enough
+trials to find a total variation of SMALLEST_TV with probability POWER.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def judge_rounds(case: Case, rounds: Rounds) -> list[LawTest]:
 
 
 def check_structure(case: Case, chain: State, rounds: Rounds) -> Iterator[LawTest]:
-    """Properties of every round: K are drafted, one more than accepted is emitted, accepted ids were drafted."""
+    """Properties of every round: K are drafted, one more than accepted is emitted, accepted ids were
+    drafted.
+    """
     whole = rounds[:, 0] == (len(chain) or case.k)
     yield LawTest("K tokens are proposed", float(whole.all()), True)
     one_more = (emitted_tokens(rounds) >= 0).sum(1) == rounds[:, 1] + 1
@@ -49,10 +51,11 @@ def check_structure(case: Case, chain: State, rounds: Rounds) -> Iterator[LawTes
 
 
 def fit_slots(process: Process, rounds: Rounds) -> Iterator[LawTest]:
-    """For each slot three tests: its accepted tokens, its replacement (or bonus) tokens, all its emitted tokens.
+    """For each slot three tests: its accepted tokens, its replacement (or bonus) tokens, all its emitted
+    tokens.
 
-    Laws: min(p, q) or the coupled agreement, p minus that, and p, each averaged over the states that reach the slot; a
-    last cell counts the rounds that have no such token.
+    Laws: min(p, q) or the coupled agreement, p minus that, and p, each averaged over the states that reach
+    the slot; a last cell counts the rounds that have no such token.
     """
     for i, (accepted, replaced) in enumerate(exact.slot_laws(process)):
         tokens = emitted_tokens(rounds)[:, i]
@@ -75,7 +78,9 @@ def fit_lengths(process: Process, rounds: Rounds) -> Iterator[LawTest]:
 
 
 def fit_pairs(process: Process, rounds: Rounds) -> Iterator[LawTest]:
-    """One test for each two neighbouring slots: their emitted tokens jointly, and the rounds that end before."""
+    """One test for each two neighbouring slots: their emitted tokens jointly, and the rounds that end
+    before.
+    """
     for i, law in enumerate(exact.pair_laws(process)):
         reached = rounds[rounds[:, 1] > i]
         first, second = emitted_tokens(reached)[:, i].astype(np.int64), emitted_tokens(reached)[:, i + 1]
@@ -111,6 +116,8 @@ def count_tokens(tokens: npt.NDArray[Any], n: int, total: int) -> npt.NDArray[np
 
 
 def append_rest(law: reference.Row) -> reference.Row:
-    """The law [n] with what it lacks to 1 behind it [n + 1]; a rest below 1e-12 is rounding and counts as 0."""
+    """The law [n] with what it lacks to 1 behind it [n + 1]; a rest below 1e-12 is rounding and
+    counts as 0.
+    """
     rest = 1.0 - law.sum()
     return np.append(np.where(law > 1e-15, law, 0.0), rest if rest > 1e-12 else 0.0)

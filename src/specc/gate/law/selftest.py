@@ -1,4 +1,5 @@
-"""Measures the law judge itself: power on the negative controls, false alarms, power on a known total variation.
+"""Measures the law judge itself: power on the negative controls, false alarms, power on a known total
+variation.
 
 python -m specc.gate.law.selftest --seeds 20      # slow
 """
@@ -52,8 +53,8 @@ def count_detections(
 ) -> int:
     """How many of so many runs of the shipped library find that its target is off by total variation tv.
 
-    The runtime runs on a table whose row at the prompt gives tv of its mass from the most to the least probable token;
-    it is judged by the law of the table as it should be.
+    The runtime runs on a table whose row at the prompt gives tv of its mass from the most to the least
+    probable token; it is judged by the law of the table as it should be.
     """
     process = make_process(case, ())
     with make_model(case, library, tv) as model, model.session() as session:

@@ -1,4 +1,6 @@
-"""Graphs within a node: branches of If, bodies of Loop and Scan. Values of the outer graph are seen inside."""
+"""Graphs within a node: branches of If, bodies of Loop and Scan. Values of the outer graph are seen
+inside.
+"""
 
 from __future__ import annotations
 

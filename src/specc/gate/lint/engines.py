@@ -1,4 +1,6 @@
-"""What an engine would run otherwise than the graph says: types without kernels, operators that it does not have."""
+"""What an engine would run otherwise than the graph says: types without kernels, operators that it does not
+have.
+"""
 
 from __future__ import annotations
 
@@ -83,12 +85,17 @@ def foreign(graph: Any, engine: str) -> Iterator[Finding]:
     for node in graph.node:
         lacks = engine == "tensorrt" and node.op_type in NOT_IN_TENSORRT
         if node.domain not in KNOWN_DOMAINS[engine] or lacks:
-            why = f"the engine {engine} has no operator {key(node)}: it would be refused or run by another engine"
+            why = (
+                f"the engine {engine} has no operator {key(node)}: "
+                "it would be refused or run by another engine"
+            )
             yield finding(node, why, "express it in operators of the engine")
 
 
 def narrow(graph: Any) -> Iterator[Finding]:
-    """bfloat16 has no kernels on the CPU engine, float16 few: one finding for each operator that computes in them."""
+    """bfloat16 has no kernels on the CPU engine, float16 few: one finding for each operator that computes in
+    them.
+    """
     from onnx import TensorProto
 
     names: dict[int, str] = {TensorProto.BFLOAT16: "bfloat16", TensorProto.FLOAT16: "float16"}

@@ -1,4 +1,6 @@
-"""What is known of a graph's values: shapes of inputs and weights first, then node by node; small integer tensors."""
+"""What is known of a graph's values: shapes of inputs and weights first, then node by node; small integer
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ MASK_INPUTS = ("mask", "bias")  # in names of inputs: the caller gives it, [...,
 
 
 def facts_of(graph: Any, opset: int = 20) -> Facts:
-    """Shapes of inputs and weights. Rows are the last axis of input_ids (or of the first input) and of logit_rows,
-    whether a symbol or a number; the axis before it counts sequences."""
+    """Shapes of inputs and weights. Rows are the last axis of input_ids (or of the first input) and of
+    logit_rows, whether a symbol or a number; the axis before it counts sequences.
+    """
     facts = Facts({}, {}, {}, opset)
     add_weights(graph, facts)
     inputs = {value.name: value for value in graph.input if value.name not in facts.shapes}
@@ -43,7 +46,9 @@ def add_weights(graph: Any, facts: Facts) -> None:
 
 
 def _causal(tensor: Any) -> bool:
-    """Whether a weight is a folded causal mask: each row lets a prefix through that grows by one from row to row."""
+    """Whether a weight is a folded causal mask: each row lets a prefix through that grows by one from row to
+    row.
+    """
     from onnx import TensorProto, numpy_helper
 
     outside = tensor.data_location == TensorProto.EXTERNAL
@@ -113,7 +118,9 @@ def _ints(tensor: Any) -> Shape | None:
 
 
 def learn(node: Any, facts: Facts) -> None:
-    """Shapes of the node's outputs: by its rule, else as the file declares them; values of small integer tensors."""
+    """Shapes of the node's outputs: by its rule, else as the file declares them; values of small integer
+    tensors.
+    """
     ins = [facts.shapes.get(name) for name in node.input]
     rule = RULES.get(key(node))
     if node.op_type == "Constant":

@@ -15,7 +15,9 @@ CAUSAL_FIX = "add a mask made by comparing the positions of queries and keys, be
 
 
 def mixes(shape: Shape, axes: list[int]) -> bool:
-    """Whether a sum over these axes joins rows or sequences: over them, or over a context without a row axis beside."""
+    """Whether a sum over these axes joins rows or sequences: over them, or over a context without a row axis
+    beside.
+    """
     rest = [d for i, d in enumerate(shape) if i not in axes]
     over = [shape[i] for i in axes]
     return any(d.rows or d.batch for d in over) or (
@@ -106,8 +108,9 @@ def cumulative(node: Any, facts: Facts, rank: int) -> list[int] | None:
 
 
 def summed(node: Any, facts: Facts, lines: list[tuple[str, Shape | None, int]]) -> Iterator[Finding]:
-    """A product that sums over axis `axis` of each operand (name, shape, axis): over no rows, and over a context only
-    with the weights of a causal softmax."""
+    """A product that sums over axis `axis` of each operand (name, shape, axis): over no rows, and over a
+    context only with the weights of a causal softmax.
+    """
     over = [shape[axis] for _, shape, axis in lines if shape is not None and -len(shape) <= axis < len(shape)]
     weighted = any(name in facts.weights for name, _, _ in lines)
     if any(shape is None for _, shape, _ in lines):
@@ -178,7 +181,9 @@ def batch_norm(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Fin
 
 
 def causal(name: str, mask: int) -> Any:
-    """A judge for fused attention that is causal by an attribute, or by a mask (input number `mask`) from positions."""
+    """A judge for fused attention that is causal by an attribute, or by a mask (input number `mask`) from
+    positions.
+    """
 
     def judge_causal(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
         masked = len(node.input) > mask and node.input[mask] in facts.masks

@@ -1,6 +1,7 @@
 """Operators that move values about: shapes that remember where rows went, and what they mix.
 
-Rows keep their symbol while row i stays at place i of its axis: a prefix does, a shift, a pick or a scramble does not.
+Rows keep their symbol while row i stays at place i of its axis: a prefix does, a shift, a pick or a scramble
+does not.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def reshape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | No
 
 
 def strided(source: Shape, target: Shape) -> Shape | None:
-    """The target with the stride of the rows in the axis that holds them; None where rows do not keep their stride."""
+    """The target with the stride of the rows in the axis that holds them; None where rows do not keep their
+    stride.
+    """
     dims = list(target)
     for i, d in enumerate(source):
         if not d.rows:
@@ -69,8 +72,9 @@ def strided(source: Shape, target: Shape) -> Shape | None:
 
 
 def labelled(source: Shape, target: Shape) -> Shape:
-    """Symbols of axes with numbers for sizes go to the axes of the target that hold a part of them; sequences are
-    outermost, so that theirs goes to the first of these."""
+    """Symbols of axes with numbers for sizes go to the axes of the target that hold a part of them; sequences
+    are outermost, so that theirs goes to the first of these.
+    """
     dims = list(target)
     for i, d in enumerate(source):
         low = inner(source, i).coef
@@ -253,7 +257,9 @@ def written(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Findin
 
 
 def one_place(shapes: Sequence[Shape | None]) -> bool:
-    """Whether all values hold their rows at the same place: no axis has rows of two kinds, or rows and a context."""
+    """Whether all values hold their rows at the same place: no axis has rows of two kinds, or rows and a
+    context.
+    """
     known = [shape for shape in shapes if shape is not None]
     rank = max((len(shape) for shape in known), default=0)
     for back in range(1, rank + 1):

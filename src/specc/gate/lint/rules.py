@@ -1,4 +1,6 @@
-"""Shapes of the outputs of each known operator from those of its inputs; operators are keyed by domain and name."""
+"""Shapes of the outputs of each known operator from those of its inputs; operators are keyed by domain and
+name.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,9 @@ def quantize_dynamic(node: Any, ins: list[Shape | None], facts: Facts) -> list[S
 
 
 def attention(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    """Output like the query (its share of a packed QKV is not told apart), caches like the past with a context axis."""
+    """Output like the query (its share of a packed QKV is not told apart), caches like the past with a
+    context axis.
+    """
     past = [
         (*shape[:2], Dim(1, (CONTEXT,)), *shape[3:]) if shape and len(shape) == 4 else None
         for shape in ins[3:5]

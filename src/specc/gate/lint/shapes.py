@@ -1,8 +1,9 @@
 """Symbolic shapes of an ONNX graph, just enough to know which axes of a value hold the rows of the call.
 
-A dimension is a product of a number and symbols: "R" stands for rows, "B" for sequences of the call, "C" for a context
-that rows were written into. Rows that stand elsewhere than they came, picked, cut or shifted, are "R:" and the name of
-what moved them, so that they are told apart from rows in their place. A value whose shape cannot be told is None.
+A dimension is a product of a number and symbols: "R" stands for rows, "B" for sequences of the call, "C" for
+a context that rows were written into. Rows that stand elsewhere than they came, picked, cut or shifted, are
+"R:" and the name of what moved them, so that they are told apart from rows in their place. A value whose
+shape cannot be told is None.
 """
 
 from __future__ import annotations
@@ -120,12 +121,16 @@ def attribute(node: Any, name: str, default: Any) -> Any:
 
 
 def key(node: Any) -> str:
-    """Name of a node's operator with its domain, since names collide: "MatMul", "com.microsoft::Attention"."""
+    """Name of a node's operator with its domain, since names collide: "MatMul",
+    "com.microsoft::Attention".
+    """
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
 def axes_of(node: Any, facts: Facts, rank: int) -> list[int] | None:
-    """Axes of a reduction, from attribute or input 1, [] if it reduces nothing; None where they are computed."""
+    """Axes of a reduction, from attribute or input 1, [] if it reduces nothing; None where they are
+    computed.
+    """
     axes = attribute(node, "axes", None)
     if axes is None and len(node.input) > 1 and node.input[1]:
         if node.input[1] not in facts.ints:

@@ -1,8 +1,8 @@
 """Operators of domain `specc`: shapes, and on which inputs they keep the rows of a call apart.
 
-MatMul(x, weights, norm?, bias?, residual?) works along the last axis of x, norm and quantization of x included.
-Embedding(ids, weights) adds an axis. Attention(qkv [B, R, features], past_k, past_v, past_len, position, cos, sin,
-bias?) reads slots 0..past_len + i for row i and no other row's query.
+MatMul(x, weights, norm?, bias?, residual?) works along the last axis of x, norm and quantization of x
+included. Embedding(ids, weights) adds an axis. Attention(qkv [B, R, features], past_k, past_v, past_len,
+position, cos, sin, bias?) reads slots 0..past_len + i for row i and no other row's query.
 """
 
 from __future__ import annotations

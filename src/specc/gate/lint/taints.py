@@ -20,7 +20,9 @@ def spreads(node: Any, facts: Facts) -> bool:
 
 
 def learn(node: Any, facts: Facts, blamed: bool) -> None:
-    """Passes the marks of the inputs on; blamed: a finding was made of this node, so that its output is told once."""
+    """Passes the marks of the inputs on; blamed: a finding was made of this node, so that its output is told
+    once.
+    """
     if key(node) in VALUELESS:
         return
     outs = [name for name in node.output if name]
@@ -44,7 +46,9 @@ def learn_lost(node: Any, facts: Facts, outs: list[str], blamed: bool) -> None:
 
 
 def learn_masks(node: Any, facts: Facts, outs: list[str]) -> None:
-    """A comparison of places (not of data) that has an axis of rows, and everything that such a value is put into."""
+    """A comparison of places (not of data) that has an axis of rows, and everything that such a value is put
+    into.
+    """
     compared = key(node) in COMPARISONS and (
         node.op_type == "Trilu" or not facts.data.intersection(node.input)
     )

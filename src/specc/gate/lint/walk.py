@@ -1,4 +1,6 @@
-"""The walk over a graph and the graphs within it: each node is judged by what is known so far, then it is learnt."""
+"""The walk over a graph and the graphs within it: each node is judged by what is known so far, then it is
+learnt.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from specc.gate.lint.shapes import Facts, key
 
 
 def lint_file(path: str | Path, engine: str = "auto") -> list[Finding]:
-    """Findings for an ONNX file; weights are not read. InputError where there is no such file or it is no ONNX.
+    """Findings for an ONNX file; weights are not read. InputError where there is no such file or it is no
+    ONNX.
 
     engine: "ort" (ONNX Runtime's CPU), "tensorrt", or "auto" for the one that the operators are made for.
     """

@@ -1,4 +1,6 @@
-"""The gate's report beside its certificate: all numbers as JSON, and a page that an auditor can follow offline."""
+"""The gate's report beside its certificate: all numbers as JSON, and a page that an auditor can follow
+offline.
+"""
 
 from specc.gate.report.files import report_paths, write_report
 from specc.gate.report.numbers import GateRequest, compose_report

@@ -14,7 +14,9 @@ MOST_GROUPS = 40
 
 
 def draw_figures(report: Report) -> list[Figure]:
-    """Bit equality of slot and width, cost against rows, acceptance by position, KL by layer group; what exists."""
+    """Bit equality of slot and width, cost against rows, acceptance by position, KL by layer group; what
+    exists.
+    """
     figures = [draw_equality(report), draw_cost(report), draw_acceptance(report), draw_layers(report)]
     return [figure for figure in figures if figure is not None]
 
@@ -31,7 +33,10 @@ def draw_acceptance(report: Report) -> Figure | None:
         if row["k"] == most
     ]
     caption = f"Acceptance by position, K = {most}"
-    note = "Chance that a proposed token is accepted, given that all before it were; over the gate's own prompts."
+    note = (
+        "Chance that a proposed token is accepted, given that all before it were; "
+        "over the gate's own prompts."
+    )
     return Figure(caption, draw_lines(caption, series, "slot of the round", 1.0), note)
 
 

@@ -14,7 +14,9 @@ from specc.report.page import write_whole
 
 
 def report_paths(certificate: Path, folder: Path | None = None) -> tuple[Path, Path]:
-    """The JSON and the page of a certificate's report: `cpu-2.json` has `cpu-2.report.json` and `cpu-2.report.html`."""
+    """The JSON and the page of a certificate's report: `cpu-2.json` has `cpu-2.report.json` and
+    `cpu-2.report.html`.
+    """
     parent = folder or certificate.parent
     return parent / f"{certificate.stem}.report.json", parent / f"{certificate.stem}.report.html"
 

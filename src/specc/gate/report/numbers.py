@@ -49,7 +49,6 @@ def compose_report(
     measured = {**certificate.as_dict(), "device": info.device}
     lint = manifest.get("lint", {"passed": True, "findings": []})
     reasons = list(certificate.reasons)
-    types = manifest.get("engines", {}).get("target", {}).get("types")
     return {
         "report": FORMAT,
         "specc": __version__,
@@ -67,25 +66,36 @@ def compose_report(
         "slots": slot_map.measure_slots(model, certificate, tokens).as_dict(),
         "lint": lint,
         "quality": manifest.get("quality", {}),
-        "limits": {
-            **manifest.get("gate", {}),
-            "speed_up_min": speed.LEAST_GAIN,
-            "law_family_error": law.FAMILY_ERROR,
-            "two_sample_family_error": two_sample.FAMILY_ERROR,
-        },
+        "limits": list_limits(manifest),
         **{name: judged[name] for name in ("law", "two_sample", "speed", "certify") if name in judged},
         "inputs": describe_inputs(folder, manifest, tokens, request),
-        "engine": {
-            "sha256": info.engine_sha256,
-            "backend": info.backend,
-            "backend_version": info.backend_version,
-            "drafter": info.drafter,
-            "context": info.context,
-            "k_max": info.k_max,
-            "chunk": info.chunk,
-            **({"types": types} if types else {}),
-        },
+        "engine": describe_engine(info, manifest),
         "machine": describe_machine(info),
+    }
+
+
+def list_limits(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's limits and the gate's own."""
+    return {
+        **manifest.get("gate", {}),
+        "speed_up_min": speed.LEAST_GAIN,
+        "law_family_error": law.FAMILY_ERROR,
+        "two_sample_family_error": two_sample.FAMILY_ERROR,
+    }
+
+
+def describe_engine(info: Info, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The engine that was judged; `types` where the manifest states the types that operators compute in."""
+    types = manifest.get("engines", {}).get("target", {}).get("types")
+    return {
+        "sha256": info.engine_sha256,
+        "backend": info.backend,
+        "backend_version": info.backend_version,
+        "drafter": info.drafter,
+        "context": info.context,
+        "k_max": info.k_max,
+        "chunk": info.chunk,
+        **({"types": types} if types else {}),
     }
 
 

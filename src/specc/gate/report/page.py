@@ -1,6 +1,7 @@
 """The gate's report as HTML: the verdict first, then pictures, then every number in tables.
 
-Numbers of the verdict carry the key of the JSON value that they stand for, so that a test can compare the two.
+Numbers of the verdict carry the key of the JSON value that they stand for, so that a test can compare the
+two.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def render_judge_row(j: int, judge: Mapping[str, Any]) -> str:
     checks, failed = (render_number(f"judges.{j}.{name}", judge[name]) for name in ("checks", "failed"))
     counts = f"{checks} check{'s' * (judge['checks'] != 1)}, {failed} failed"
     head = f'<th scope="row">{escape(judge["name"])}</th>'
-    return f'<tr class="judge">{head}<td colspan="2">{counts}</td><td class="seed"></td>{render_passed(not bad)}</tr>'
+    cells = f'{head}<td colspan="2">{counts}</td><td class="seed"></td>{render_passed(not bad)}'
+    return f'<tr class="judge">{cells}</tr>'
 
 
 def render_check_row(i: int, check: Mapping[str, Any]) -> str:
@@ -83,7 +85,8 @@ def render_check_row(i: int, check: Mapping[str, Any]) -> str:
         f'<td class="num {name}">{render_number(f"checks.{i}.{name}", check[name])}</td>'
         for name in ("value", "limit", "seed")
     )
-    return f'<tr><td class="what">{escape(describe_check(check))}</td>{cells}{render_passed(check["passed"])}</tr>'
+    what = f'<td class="what">{escape(describe_check(check))}</td>'
+    return f"<tr>{what}{cells}{render_passed(check['passed'])}</tr>"
 
 
 def render_number(key: str, value: Any) -> str:
@@ -124,7 +127,8 @@ def render_speed(report: Report) -> str:
     if not rows:
         return ""
     names = [name for name in rows[0] if name != "by_position"]
-    sentence = f"Least speed-up that pays: {format_number(speed.get('limit'))}. Chosen K: {format_number(speed.get('k'))}."
+    limit, k = format_number(speed.get("limit")), format_number(speed.get("k"))
+    sentence = f"Least speed-up that pays: {limit}. Chosen K: {k}."
     return f"<h2>Speed</h2><p>{escape(sentence)}</p>" + render_values(
         [name.replace("_", " ") for name in names], [[row.get(name) for name in names] for row in rows]
     )
