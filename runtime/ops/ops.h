@@ -1,4 +1,4 @@
-/* ops.h - specc's CPU operators as plain functions; ort_ops.c hands them to ONNX Runtime.
+/* ops.h - specc's CPU operators as plain functions; backends/ort/ort_ops.c hands them to ONNX Runtime.
  * A pool runs work(argument, i) for i in 0..n-1 in any order, on any threads; NULL runs them here. No result
  * depends on it. */
 #ifndef SPECC_OPS_H

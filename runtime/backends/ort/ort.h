@@ -14,7 +14,7 @@ typedef struct library {
   char version[32];
 } library;
 
-/* ops/ort_ops.c: domain `specc` into a session's options. */
+/* ort_ops.c: domain `specc` into a session's options. */
 SPECC_API OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const ort_base *base);
 /* Loads path (NULL: the loader's own search) or joins the users of one that is loaded already; ort_drop()
  * leaves it. */

@@ -6,7 +6,9 @@
  * after the round. One rollback rule: commit lowers the length, and the next round feeds what the target has
  * computed since, one row for each committed token. */
 #include "core/draft/drafting.h"
+#include "core/draft/kinds.h"
 #include "core/io/error.h"
+#include "core/manifest/engine.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,4 +196,47 @@ int specc_feature_drafter(const specc_head_options *options, specc_drafter *draf
 }
 int specc_medusa_drafter(const specc_head_options *options, specc_drafter *drafter) {
   return make_head(options, "medusa", false, drafter);
+}
+
+/* ------------------------------------------------------------------ from a bundle */
+/* A trained head: its engine, and the ids behind its columns where it has a reduced vocabulary. */
+static int read_head(const manifest *m, const json *draft, specc_head_options *o) {
+  const json *engine, *stop = json_get(draft, "stop");
+  const char *ids = json_string(draft, "ids");
+  specc_draft_map *map = NULL;
+  char path[PATH_BYTES];
+  int code = manifest_engine(m, "draft", &engine);
+  if (!code) code = manifest_int(m, engine, "engines.draft", "hidden_in", 1, 1 << 20, &o->hidden);
+  if (!code && stop && (stop->kind != JSON_NUMBER || !(stop->number >= 0 && stop->number < 1)))
+    code = manifest_refuse(m, "draft", "stop", "a number in [0, 1)");
+  o->stop = stop && !code ? stop->number : 0;
+  if (!code && ids) code = manifest_file(m, ids, path);
+  if (!code && ids) code = specc_draft_map_read(path, m->n_ids, &map);
+  o->map = map;
+  return code;
+}
+
+static int open_head(const draft_source *source, bool feature, specc_drafter *drafter) {
+  const manifest *m = source->manifest;
+  specc_head_options o = {0};
+  specc_backend engine;
+  int code = read_head(m, source->entry, &o);
+  if (!code) code = open_engine(m, "draft", &engine);
+  if (code) return specc_draft_map_free((specc_draft_map *)o.map), code;
+  o.engine = &engine;
+  if (!o.map && engine.vocab < m->n_ids)
+    code = manifest_refuse(m, "draft", "ids", "the map that a head with fewer logits than ids needs");
+  if (!code) code = feature ? specc_feature_drafter(&o, drafter) : specc_medusa_drafter(&o, drafter);
+  if (!code) return code;
+  specc_draft_map_free((specc_draft_map *)o.map);
+  release_engine(&engine);
+  return code;
+}
+
+int open_feature_draft(const draft_source *source, specc_drafter *drafter) {
+  return open_head(source, true, drafter);
+}
+
+int open_medusa_draft(const draft_source *source, specc_drafter *drafter) {
+  return open_head(source, false, drafter);
 }

@@ -13,7 +13,9 @@
  *
  * One rollback rule for the middle model's cache: a lower length. */
 #include "core/draft/drafting.h"
+#include "core/draft/kinds.h"
 #include "core/io/error.h"
+#include "core/manifest/engine.h"
 #include <stdlib.h>
 
 typedef struct hierarchy {
@@ -201,4 +203,21 @@ int specc_hierarchy_drafter(const specc_hierarchy_options *o, specc_drafter *dra
       .close = hierarchy_close,
       .release = hierarchy_release};
   return SPECC_OK;
+}
+
+/* ------------------------------------------------------------------ from a bundle */
+int open_hierarchy_draft(const draft_source *source, specc_drafter *drafter) {
+  const manifest *m = source->manifest;
+  const json *draft = source->entry;
+  specc_backend middle = {0};
+  specc_drafter small = {0};
+  specc_hierarchy_options o = {.middle = &middle, .small = &small, .n_ids = m->n_ids};
+  const json *inner;
+  int code = manifest_object(m, draft, "draft", "draft", &inner);
+  if (!code) code = manifest_int(m, draft, "draft", "k", 1, SPECC_MAX_K - 1, &o.k);
+  if (!code) code = source->open_part(m, inner, &small);
+  if (!code) code = open_engine(m, "draft", &middle);
+  if (!code) code = specc_hierarchy_drafter(&o, drafter);
+  if (code) release_engine(&middle), release_draft(&small);
+  return code;
 }

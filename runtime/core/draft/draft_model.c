@@ -3,7 +3,9 @@
  * was never fed; the next proposal feeds it together with the current one, as it feeds tokens that another
  * stage proposed. */
 #include "core/draft/drafting.h"
+#include "core/draft/kinds.h"
 #include "core/io/error.h"
+#include "core/manifest/engine.h"
 #include <stdlib.h>
 
 typedef struct draft_state {
@@ -103,4 +105,14 @@ int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter) {
       .release = draft_release,
       .next = draft_next_node};
   return SPECC_OK;
+}
+
+/* ------------------------------------------------------------------ from a bundle */
+int open_model_draft(const draft_source *source, specc_drafter *drafter) {
+  specc_backend engine;
+  int code = open_engine(source->manifest, "draft", &engine);
+  if (code) return code;
+  code = specc_model_drafter(&engine, drafter);
+  if (code) release_engine(&engine);
+  return code;
 }

@@ -2,6 +2,7 @@
  * of those. One-hot q. Drafted tokens count as last tokens, so that a chain goes on through its match and
  * finds another when that ends. Saxena, "Prompt lookup decoding" (2023). */
 #include "core/draft/drafting.h"
+#include "core/draft/kinds.h"
 #include "core/io/error.h"
 #include <stdlib.h>
 
@@ -73,4 +74,14 @@ int specc_ngram_drafter(int32_t min_match, int32_t max_match, specc_drafter *dra
       .release = free,
       .next = ngram_next};
   return SPECC_OK;
+}
+
+/* ------------------------------------------------------------------ from a bundle */
+int open_ngram_draft(const draft_source *source, specc_drafter *drafter) {
+  const manifest *m = source->manifest;
+  const json *draft = source->entry;
+  int32_t low = 0, high = 0;
+  int code = manifest_int(m, draft, "draft", "min_match", 1, 64, &low);
+  if (!code) code = manifest_int(m, draft, "draft", "max_match", low, 64, &high);
+  return code ? code : specc_ngram_drafter(low, high, drafter);
 }

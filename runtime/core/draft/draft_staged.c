@@ -3,6 +3,7 @@
  * next, so each node is judged by the very q that it was drawn from, and the law of the whole is the law of
  * its nodes. */
 #include "core/draft/drafting.h"
+#include "core/draft/kinds.h"
 #include "core/io/error.h"
 #include <stdlib.h>
 #include <string.h>
@@ -93,4 +94,26 @@ int specc_staged_drafter(const specc_drafter *stages, int32_t n, specc_drafter *
       .next = staged_next,
       .hidden = hidden};
   return SPECC_OK;
+}
+
+/* ------------------------------------------------------------------ from a bundle */
+int open_staged_draft(const draft_source *source, specc_drafter *drafter) {
+  const manifest *m = source->manifest;
+  const json *draft = source->entry;
+  const json *list = json_array(draft, "stages");
+  specc_drafter stages[MAX_STAGES] = {0};
+  int32_t n = 0;
+  if (!list || list->n < 1 || list->n > MAX_STAGES)
+    return manifest_refuse(m, "draft", "stages", "a list of 1 to 8 drafters");
+  int code = SPECC_OK;
+  for (const json *stage = list->first; !code && stage; stage = stage->next) {
+    const char *kind = json_string(stage, "kind");
+    if (kind && strcmp(kind, "staged")) code = source->open_part(m, stage, &stages[n]);
+    if (!code && !stages[n].name)
+      code = manifest_refuse(m, "draft.stages", "kind", "a drafter that can be a stage");
+    n += !code;
+  }
+  if (!code) code = specc_staged_drafter(stages, n, drafter);
+  for (int32_t i = 0; code && i < n; i++) release_draft(&stages[i]);
+  return code;
 }

@@ -9,6 +9,7 @@
  * 0xBF58476D1CE4E5B9, h ^= h >> 32   (mod 2^64) tag = h >> 32, 1 if that is 0;  slots h mod n_slots and on,
  * wrapping, at most 32 of them, up to the first empty one. */
 #include "core/draft/drafting.h"
+#include "core/draft/kinds.h"
 #include "core/io/error.h"
 #include "core/io/files.h"
 #include <fcntl.h>
@@ -170,4 +171,17 @@ int specc_table_drafter(const char *path, int32_t n_ids, int32_t min_count, spec
       .release = table_release,
       .next = table_next};
   return SPECC_OK;
+}
+
+/* ------------------------------------------------------------------ from a bundle */
+int open_table_draft(const draft_source *source, specc_drafter *drafter) {
+  const manifest *m = source->manifest;
+  const json *draft = source->entry;
+  const char *file;
+  char path[PATH_BYTES];
+  int32_t least = 0;
+  int code = manifest_string(m, draft, "draft", "file", &file);
+  if (!code) code = manifest_int(m, draft, "draft", "min_count", 1, 65535, &least);
+  if (!code) code = manifest_file(m, file, path);
+  return code ? code : specc_table_drafter(path, m->n_ids, least, drafter);
 }

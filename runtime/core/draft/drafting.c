@@ -65,3 +65,7 @@ void draft_engine_free(specc_backend *engine) {
   if (engine && engine->release) engine->release(engine->self);
   free(engine);
 }
+
+void release_draft(specc_drafter *drafter) {
+  if (drafter->name && drafter->release) drafter->release(drafter->self);
+}

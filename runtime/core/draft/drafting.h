@@ -23,4 +23,6 @@ int32_t draft_width(const specc_backend *engine, int32_t rows);
 /* Checks and copies an engine for a drafter that will free it; NULL with an error. */
 specc_backend *draft_engine(const specc_backend *engine, const char *what);
 void draft_engine_free(specc_backend *engine);
+/* Releases a drafter that nobody took over; one of zeros is left alone. */
+void release_draft(specc_drafter *drafter);
 #endif
