@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from specc.calib.answers import Sample
+from specc.calib.samples import Sample
 
 GROUP = 256
 """Samples among which lengths are sorted."""
