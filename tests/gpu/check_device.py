@@ -2,12 +2,12 @@
 
     python tests/gpu/check_device.py [--bundle FOLDER ...] [--out FOLDER] [--budget SECONDS] [--dry-run]
 
-Runs from a checkout: nothing of specc needs to be installed, and neither torch nor a network is needed. Needs a C
-compiler, cmake, make or ninja, and the packages of PACKAGES. Takes what it finds of nvcc (SPECC_NVCC or PATH),
-TensorRT's headers (TENSORRT_INCLUDE), CUDA's headers (CUDA_INCLUDE) and bundles made elsewhere (--bundle, one or
-several; graphs are finalized here). Each step says passed, failed, or skipped with its reason; `report.json` and logs
-lie under --out. Exit 0: no step failed; 1: one did; 3: nothing of a GPU could be tried. --dry-run only says which step
-could run.
+Runs from a checkout: nothing of specc needs to be installed, and neither torch nor a network is needed. Needs
+a C compiler, cmake, make or ninja, and the packages of PACKAGES. Takes what it finds of nvcc (SPECC_NVCC or
+PATH), TensorRT's headers (TENSORRT_INCLUDE), CUDA's headers (CUDA_INCLUDE) and bundles made elsewhere
+(--bundle, one or several; graphs are finalized here). Each step says passed, failed, or skipped with its
+reason; `report.json` and logs lie under --out. Exit 0: no step failed; 1: one did; 3: nothing of a GPU could be
+tried. --dry-run only says which step could run.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+
+sys.path.insert(0, str(Path(__file__).parent))  # a script and its helper; nothing is installed
+from device_steps import Result, Step, attempt, check, verdict  # noqa: E402
+
+__all__ = ["Result", "Step", "attempt", "check", "main", "make_steps", "verdict"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 480
-LEAST = 10
-"""Seconds without which no step is begun."""
 PACKAGES = {
     "cffi": "cffi",
     "click": "click",
@@ -49,29 +48,6 @@ FOLDERS = {
     "runtime": "runtime",
 }
 """Where the parts of the package lie in a checkout."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing to try: what it lacks ("" for nothing), its commands, the seconds it may take, its environment."""
-
-    name: str
-    lacks: str
-    commands: Sequence[Sequence[str]]
-    limit: int
-    environment: dict[str, str] = field(default_factory=dict)
-    gpu: bool = True
-    """Whether it runs something on the GPU."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a step ended; `said` is the last line that it printed, or why it was skipped."""
-
-    name: str
-    status: str
-    seconds: float
-    said: str
 
 
 # ---------------------------------------------------------------------- what is here
@@ -186,7 +162,7 @@ TARGETS = (
     "stub_version",
 )
 """Of the build, what this script runs."""
-HEADERS = "from specc.runtime.nvidia import tensorrt_headers; print('compiled with the headers of', tensorrt_headers())"
+HEADERS = "from specc.runtime.nvidia import tensorrt_headers as headers; print('compiled with the headers of', headers())"
 
 
 def find_headers() -> tuple[str | None, str | None]:
@@ -277,79 +253,7 @@ def specc(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "specc", *arguments]
 
 
-# ---------------------------------------------------------------------- running
-
-
-def attempt(step: Step, left: float, logs: Path) -> Result:
-    """Runs a step's commands within its limit and what is left of the budget."""
-    if step.lacks:
-        return Result(step.name, "skipped", 0.0, step.lacks)
-    limit = min(step.limit, left)
-    if limit < LEAST:
-        return Result(step.name, "skipped", 0.0, f"{max(left, 0):.0f} s are left of the budget")
-    began = time.monotonic()
-    log = logs / f"{step.name.replace(' ', '-').replace(':', '').replace('/', '-')}.txt"
-    with log.open("w") as file:
-        for command in step.commands:
-            code = run(command, limit - (time.monotonic() - began), step.environment, file)
-            if code:
-                break
-    status = {0: "passed", 77: "skipped", None: "failed"}.get(code, "failed")
-    said = sentence(log.read_text(errors="replace"))
-    said = f"not done in {limit:.0f} s; it last said: {said}" if code is None else said
-    return Result(step.name, status, round(time.monotonic() - began, 1), said)
-
-
-def sentence(text: str) -> str:
-    """The last line that says something: no frame of a table, no bracket."""
-    lines = (line.strip(" │┃|\t") for line in reversed(text.splitlines()) if not line.startswith("$ "))
-    return next((line for line in lines if any(map(str.isalpha, line))), "nothing said")[:300]
-
-
-def run(command: Sequence[str], limit: float, environment: dict[str, str], file: IO[str]) -> int | None:
-    """Exit status of a command, None past its limit; its output goes to the file, and no child of it stays."""
-    file.write(f"$ {' '.join(command)}\n")
-    file.flush()
-    try:
-        started = subprocess.Popen(
-            command,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
-    except OSError as error:
-        file.write(f"{command[0]} does not start: {error}\n")
-        return 127
-    try:
-        return int(started.wait(timeout=max(limit, 1)))
-    except subprocess.TimeoutExpired:
-        os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
-        return None
-
-
-def check(steps: Sequence[Step], budget: float, logs: Path, tell: Callable[[Result], None]) -> list[Result]:
-    """All steps in order; after a failed build nothing is tried, after a failed step of a bundle nothing of it."""
-    began, results, failed = time.monotonic(), list[Result](), dict[str, str]()
-    for step in steps:
-        before = failed.get(step.name.partition(":")[0]) if ":" in step.name else None
-        step = replace(step, lacks=f"{before} failed") if before and not step.lacks else step
-        results.append(attempt(step, budget - (time.monotonic() - began), logs))
-        tell(results[-1])
-        if results[-1].status == "failed":
-            failed.setdefault(step.name.partition(":")[0], step.name)
-        if "build" in failed:
-            break
-    return results
-
-
-def verdict(steps: Sequence[Step], results: Sequence[Result]) -> int:
-    """1 if a step failed, 3 if nothing ran on a GPU, else 0."""
-    on_gpu = {step.name for step in steps if step.gpu}
-    if any(result.status == "failed" for result in results):
-        return 1
-    return 0 if any(result.status == "passed" and result.name in on_gpu for result in results) else 3
+# ---------------------------------------------------------------------- the command
 
 
 def show(result: Result) -> None:
@@ -375,15 +279,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     out.mkdir(parents=True, exist_ok=True)
     link_package(out)
-    told: list[Result] = []
+    results: list[Result] = []
 
-    def tell(result: Result) -> None:
+    def report(result: Result) -> None:
         """On the screen and in the report, which is whole after every step."""
         show(result)
-        told.append(result)
-        (out / "report.json").write_text(json.dumps([asdict(one) for one in told], indent=1) + "\n")
+        results.append(result)
+        (out / "report.json").write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
 
-    return verdict(steps, check(steps, chosen.budget, out, tell))
+    return verdict(steps, check(steps, chosen.budget, out, report))
 
 
 if __name__ == "__main__":

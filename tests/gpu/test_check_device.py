@@ -35,7 +35,8 @@ def test_dry_run_says_what_each_step_lacks(
     assert script.main(["--dry-run", *named]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 16 and not (tmp_path / "out").exists()
-    hint = "no NVIDIA driver (libcuda.so.1); nvidia-smi is here, so add the folder of libcuda.so.1 to LD_LIBRARY_PATH"
+    hint = "no NVIDIA driver (libcuda.so.1); nvidia-smi is here, so add the folder of libcuda.so.1 to "
+    hint += "LD_LIBRARY_PATH"
     assert f"lacks  row kernels: {hint}" in lines and f"lacks  bundle: gate: {hint}" in lines
 
 
@@ -112,8 +113,8 @@ def test_with_a_gpu_every_step_of_a_bundle_is_ready(
     )
 
 
-def test_budget_and_verdict(script: ModuleType, tmp_path: Path) -> None:
-    """A step past its limit fails; what no longer fits the budget is skipped; 3 says that no GPU was tried."""
+def test_budget_and_verdict(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step past its limit fails; what does not fit the budget is skipped; 3: no GPU was tried."""
     python = sys.executable
     steps = [
         script.Step("fine", "", [[python, "-c", "print('first'); print('last line')"]], 60, gpu=False),
@@ -136,5 +137,5 @@ def test_budget_and_verdict(script: ModuleType, tmp_path: Path) -> None:
     on_gpu = [script.Step("kernels", "", [["true"]], 60)]
     assert script.verdict(on_gpu, script.check(on_gpu, 100, tmp_path, lambda result: None)) == 0
     slow = script.Step("slow", "", [[python, "-c", "import time; time.sleep(30)"]], 1)
-    script.LEAST = 0
+    monkeypatch.setattr(sys.modules[script.attempt.__module__], "LEAST", 0)
     assert script.attempt(slow, 1.0, tmp_path).status == "failed"

@@ -1,4 +1,4 @@
-"""The CUDA file and the TensorRT backend, by NVIDIA's compiler and headers where they are: no GPU is needed."""
+"""The CUDA file and the TensorRT backend, by NVIDIA's compiler and headers where they are; needs no GPU."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def nvcc() -> str:
     path = os.environ.get("SPECC_NVCC") or shutil.which("nvcc")
     if not path:
         pytest.skip(
-            "no CUDA compiler: set SPECC_NVCC to nvcc 12.8 or later (pip: nvidia-cuda-nvcc nvidia-cuda-runtime "
-            "nvidia-nvvm nvidia-cuda-crt)"
+            "no CUDA compiler: set SPECC_NVCC to nvcc 12.8 or later (pip: nvidia-cuda-nvcc "
+            "nvidia-cuda-runtime nvidia-nvvm nvidia-cuda-crt)"
         )
     said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
     version = re.search(r"release (\d+)\.(\d+)", said)
@@ -36,7 +36,7 @@ def compile_kernels(to: Path, *flags: str) -> None:
 
 
 def test_kernels_have_no_fused_operations(tmp_path: Path) -> None:
-    """The flag of the build gives no fused multiply-add on doubles; without it there are some (negative control)."""
+    """The build's flag gives no fused multiply-add on doubles; without it there are some (negative control)."""
     compile_kernels(tmp_path / "as_built.ptx", "--fmad=false", "-ptx", "-arch=compute_90")
     compile_kernels(tmp_path / "fused.ptx", "-ptx", "-arch=compute_90")
     assert "fma.rn.f64" not in (tmp_path / "as_built.ptx").read_text()

@@ -1,7 +1,8 @@
 """What needs an NVIDIA GPU: collected everywhere, skipped with the reason where there is none.
 
-SPECC_GPU_BUNDLES: bundles (os.pathsep between them) of this GPU to gate and to run; SPECC_KERNELS: test_gpu_judge and
-specc_judge.fatbin of a build (their folder)."""
+SPECC_GPU_BUNDLES: bundles (os.pathsep between them) of this GPU to gate and to run; SPECC_KERNELS: the folder
+of a build's test_gpu_judge and specc_judge.fatbin.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def test_engines_of_another_gpu_are_refused(bundle: Path) -> None:
 
 
 def test_gate_then_the_same_text_on_and_off(bundle: Path) -> None:
-    """The gate's verdict is bound to the GPU; coupled text is the same with and without speculation (R43, R44, R48)."""
+    """The gate's verdict is bound to the GPU; coupled text is the same, speculation on or off (R43, R44, R48)."""
     from specc.gate.run import judge_bundle
 
     with Model.open(bundle) as model:
@@ -93,7 +94,7 @@ def test_gate_then_the_same_text_on_and_off(bundle: Path) -> None:
 
 
 def test_an_engine_says_what_its_graph_says(bundle: Path) -> None:
-    """R49: rows of the engine against those of the graph that it was made from, which ONNX Runtime's CPU computes."""
+    """R49: rows of the engine against those of its source graph, which ONNX Runtime's CPU computes."""
     pytest.importorskip("onnx_ir")
     import onnxruntime as ort
 
