@@ -43,20 +43,24 @@ def test_percentile_is_numpys(values: list[float], share: float) -> None:
 @given(VALUES)
 def test_percentiles_rise(values: list[float]) -> None:
     found = [numbers.percentile(values, share) for share in (0, 0.25, 0.5, 0.99, 1)]
-    assert found == sorted(found, key=float) and found[2] == pytest.approx(numbers.middle(values))  # type: ignore[arg-type]
+    assert found == sorted(found, key=float) and found[2] == pytest.approx(numbers.median_or_none(values))  # type: ignore[arg-type]
 
 
 def test_nothing_has_no_median() -> None:
-    assert numbers.percentile([], 0.5) is None and numbers.middle([]) is None and numbers.mean([]) is None
+    assert (
+        numbers.percentile([], 0.5) is None
+        and numbers.median_or_none([]) is None
+        and numbers.mean([]) is None
+    )
 
 
 @given(ROUNDS)
 def test_tokens_of_a_round_share_its_time(rounds: list[Round]) -> None:
     """One share a token but the first round's, and together the time of the rounds that had any."""
-    found = numbers.shares(rounds)
+    found = numbers.split_round_times(rounds)
     assert len(found) == sum(one.tokens for one in rounds[1:])
     assert sum(found) == pytest.approx(sum(one.seconds for one in rounds[1:] if one.tokens))
-    assert len(numbers.gaps(rounds)) == sum(one.tokens > 0 for one in rounds[1:])
+    assert len(numbers.list_gaps(rounds)) == sum(one.tokens > 0 for one in rounds[1:])
 
 
 def test_acceptance_by_position_counts_what_was_reached() -> None:
@@ -67,22 +71,24 @@ def test_acceptance_by_position_counts_what_was_reached() -> None:
         Round(1, 0, 0, 1.0),
         Round(2, 1, 1, 1.0),
     ]
-    assert numbers.by_position(rounds) == (3 / 4, 1.0, 1 / 2, 1.0)
-    assert numbers.by_position([Round(1, 0, 0, 1.0)]) == ()
+    assert numbers.acceptance_by_position(rounds) == (3 / 4, 1.0, 1 / 2, 1.0)
+    assert numbers.acceptance_by_position([Round(1, 0, 0, 1.0)]) == ()
 
 
 def test_speed_ups_are_medians_of_pairs() -> None:
     """A slow minute that hits both of a pair changes nothing; one that hits one run is outvoted."""
-    found = numbers.speed_ups({0: [100.0, 50.0, 100.0], 1: [10.0]}, {0: [150.0, 75.0, 20.0], 1: [20.0]})
+    found = numbers.compute_speed_ups(
+        {0: [100.0, 50.0, 100.0], 1: [10.0]}, {0: [150.0, 75.0, 20.0], 1: [20.0]}
+    )
     assert found == {0: 1.5, 1: 2.0}
 
 
 def test_prediction_takes_the_certificates_costs() -> None:
     rounds = [Round(5, 4, 4, 9.9), Round(1, 0, 0, 9.9)]
-    assert numbers.predicted(rounds, {0: 4.0, 4: 6.0}, 0, 2.0) == pytest.approx(6 * 4 / (6 + 4 + 2))
+    assert numbers.predict_speed_up(rounds, {0: 4.0, 4: 6.0}, 0, 2.0) == pytest.approx(6 * 4 / (6 + 4 + 2))
     assert (
-        numbers.predicted(rounds, {0: 4.0}, 0, 2.0) is None
-        and numbers.predicted([], {0: 4.0}, 0, 0.0) is None
+        numbers.predict_speed_up(rounds, {0: 4.0}, 0, 2.0) is None
+        and numbers.predict_speed_up([], {0: 4.0}, 0, 0.0) is None
     )
 
 
@@ -122,7 +128,9 @@ def test_every_answer_starts_from_an_empty_cache() -> None:
     task = replace(TASK, prompts={"chat": [list(range(70))]}, settings=TASK.settings[:1])
     with table_model() as model, model.session() as session:
         for mode in ("plain", "spec", "spec"):
-            measure.generate(session, task.prompts["chat"][0], mode, task.settings[0], task, "chat", 0, 0)
+            measure.run_generation(
+                session, task.prompts["chat"][0], mode, task.settings[0], task, "chat", 0, 0
+            )
             assert session.stats["prefill_calls"] == 3
         session.run(task.prompts["chat"][0], text=False, max_new_tokens=1, temperature=0.0)
         assert session.stats["prefill_calls"] == 0
@@ -131,7 +139,7 @@ def test_every_answer_starts_from_an_empty_cache() -> None:
 def found_rows(drafter: Any = None) -> list[dict[str, Any]]:
     with table_model(drafter) as model, model.session() as session:
         certificate = replace(model.info.certificate, call_ms=(4.0, 4.5, 5.0, 5.5, 6.0, 20.0))
-        return report.rows(measure.measure_generations(session, TASK), certificate)
+        return report.make_rows(measure.measure_generations(session, TASK), certificate)
 
 
 def test_rows_have_what_others_rely_on() -> None:
@@ -153,7 +161,7 @@ def test_rows_have_what_others_rely_on() -> None:
 
 def test_summary_means_over_classes() -> None:
     rows = found_rows()
-    found = report.summary(rows)
+    found = report.summarize_rows(rows)
     assert [(one["temperature"], one["classes"]) for one in found] == [(0.0, 2), (0.8, 2)]
     spec = [row["speed_up"] for row in rows if row["mode"] == "spec" and row["temperature"] == 0]
     assert found[0]["mean_speed_up"] == pytest.approx(sum(spec) / 2) and found[0]["least_speed_up"] == min(
@@ -164,8 +172,8 @@ def test_summary_means_over_classes() -> None:
 def test_break_even_by_k() -> None:
     with table_model() as model:
         certificate = replace(model.info.certificate, call_ms=(4.0, 4.5, 5.0, 5.5, 6.0, 20.0))
-        assert report.break_even(certificate, 4) == {1: 1.125, 2: 1.25, 3: 1.375, 4: 1.5}
-        assert report.break_even(replace(certificate, call_ms=()), 4) == {}
+        assert report.compute_break_even(certificate, 4) == {1: 1.125, 2: 1.25, 3: 1.375, 4: 1.5}
+        assert report.compute_break_even(replace(certificate, call_ms=()), 4) == {}
 
 
 def test_speculation_that_is_off_says_so() -> None:
@@ -174,7 +182,7 @@ def test_speculation_that_is_off_says_so() -> None:
     """
     engine = ByWidth(Table(chain(258), 1, 160, (1, 2, 3, 4, 5, 32)), library())
     with Model.from_parts(engine, Ahead(), n_ids=258, context=128) as model, model.session() as session:
-        rows = report.rows(measure.measure_generations(session, TASK), model.info.certificate)
+        rows = report.make_rows(measure.measure_generations(session, TASK), model.info.certificate)
     spec = [row for row in rows if row["mode"] == "spec"]
     assert all(not row["enabled"] and row["reasons"] and row["acceptance_rate"] is None for row in spec)
     assert all(row["predicted_speed_up"] is None and row["proposing_share"] == 0 for row in spec)
@@ -187,9 +195,9 @@ def test_prompt_files(tmp_path: Path) -> None:
     lines, classes = tmp_path / "a.txt", tmp_path / "b.yaml"
     lines.write_text("one\n\n two \n")
     classes.write_text("chat: [a, b, c, d]\ncode: ['def f():']\n")
-    assert prompts.from_file(lines) == {"prompts": ["one", "two"]}
-    found = prompts.from_file(classes)
-    assert prompts.fewer(found, 2) == {"chat": ["a", "c"], "code": ["def f():"]}
+    assert prompts.read_file(lines) == {"prompts": ["one", "two"]}
+    found = prompts.read_file(classes)
+    assert prompts.select_prompts(found, 2) == {"chat": ["a", "c"], "code": ["def f():"]}
 
 
 @pytest.mark.parametrize(
@@ -210,10 +218,10 @@ def test_unusable_prompts_are_one_sentence(tmp_path: Path, name: str, text: str 
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=re.escape(said)) as error:
-        prompts.from_file(tmp_path / name)
+        prompts.read_file(tmp_path / name)
     assert "\n" not in str(error.value)
 
 
 def test_prompts_that_come_along() -> None:
-    found = prompts.shipped("held-out")
+    found = prompts.load_shipped("held-out")
     assert len(found) == 4 and all(len(texts) == 8 for texts in found.values())

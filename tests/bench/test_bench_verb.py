@@ -53,7 +53,7 @@ def nvpmodel(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["15W", "30W", "MAXN"])
 def test_power_mode_by_the_boards_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     nvpmodel(tmp_path / "bin", monkeypatch, mode)
-    found = machine.power(
+    found = machine.read_power(
         system(tmp_path, governor="schedutil\n", now="729600", maximum="1510400", zone="51500")
     )
     assert (found["mode"], found["source"]) == (mode, "nvpmodel") and found["settings"][
@@ -67,10 +67,10 @@ def test_power_mode_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The file that the tool leaves, else what caps the clock, else the mode is unknown."""
     monkeypatch.setattr(machine.shutil, "which", lambda name: None)
     board = system(tmp_path / "board", status="pmode:0002 fmode:quiet", configuration=JETSON)
-    assert machine.power(board)["mode"] == "MODE_15W"
+    assert machine.read_power(board)["mode"] == "MODE_15W"
     laptop = system(tmp_path / "laptop", governor="powersave", maximum="1200000")
-    assert machine.power(laptop)["mode"] == "governor powersave, max_khz 1200000"
-    nothing = machine.power(tmp_path / "nothing")
+    assert machine.read_power(laptop)["mode"] == "governor powersave, max_khz 1200000"
+    nothing = machine.read_power(tmp_path / "nothing")
     assert (nothing["mode"], nothing["clocks_mhz"], nothing["temperature_c"]) == ("unknown", {}, {})
 
 
@@ -92,23 +92,25 @@ def test_different_power_modes_do_not_compare(tmp_path: Path) -> None:
     runs = (("a", "MAXN", 60), ("b", "15W", 20), ("c", "MAXN", 50))
     one, other, same = (saved(tmp_path / name, mode, rate=rate) for name, mode, rate in runs)
     with pytest.raises(InputError, match=r"a and .*b ran in different power modes \(MAXN against 15W\)"):
-        compare.compare(compare.load(one), compare.load(other))
-    found = compare.compare(compare.load(one), compare.load(same))
+        compare.compare_reports(compare.load_report(one), compare.load_report(other))
+    found = compare.compare_reports(compare.load_report(one), compare.load_report(same))
     assert found["rows"][0]["ratio"] == pytest.approx(1.2) and found["notes"] == []
 
 
 def test_an_unknown_mode_compares_with_itself_only(tmp_path: Path) -> None:
     one, other = saved(tmp_path / "a", "unknown", None), saved(tmp_path / "b", "15W")
     with pytest.raises(InputError, match="unknown against 15W"):
-        compare.compare(compare.load(one), compare.load(other))
-    assert "unknown" in compare.compare(compare.load(one), compare.load(one))["notes"][-1]
+        compare.compare_reports(compare.load_report(one), compare.load_report(other))
+    assert (
+        "unknown" in compare.compare_reports(compare.load_report(one), compare.load_report(one))["notes"][-1]
+    )
 
 
 def test_what_is_no_report(tmp_path: Path) -> None:
     for text in ("[]", "{}", "nothing", '{"environment": {"power": 3}, "rows": []}'):
         (tmp_path / "x").write_text(text)
         with pytest.raises(InputError, match="report"):
-            compare.load(tmp_path / "x")
+            compare.load_report(tmp_path / "x")
 
 
 # ---------------------------------------------------------------------- the verb
@@ -125,8 +127,8 @@ def bundle(
     monkeypatch.setattr("specc.bench.work.Model.open", lambda folder, **options: table_model())
     monkeypatch.setattr(machine.shutil, "which", lambda name: None)
     root = system(tmp_path / "root", status="pmode:0002", configuration=JETSON)
-    real = machine.power
-    monkeypatch.setattr(machine, "power", lambda: real(root))
+    real = machine.read_power
+    monkeypatch.setattr(machine, "read_power", lambda: real(root))
     return build(write_recipe(sampling={"temperature": 0.5, "top_k": 40}), out=tmp_path / "b").bundle.folder
 
 
@@ -198,9 +200,9 @@ def test_against_a_report_of_another_mode(
 def test_a_mode_that_changes_meanwhile(
     specc: Run, bundle: Path, asked: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    power = machine.power()
+    power = machine.read_power()
     modes = iter(["MODE_15W", "MAXN"])
-    monkeypatch.setattr(machine, "power", lambda: {**power, "mode": next(modes)})
+    monkeypatch.setattr(machine, "read_power", lambda: {**power, "mode": next(modes)})
     code, out, err = specc("bench", bundle, *asked, "--quick")
     assert (code, out) == (
         3,

@@ -98,7 +98,7 @@ def check_power_modes(folder: Path) -> None:
         power = {"mode": mode, "source": "nvpmodel", "settings": {}, "clocks_mhz": {}, "temperature_c": {}}
         (folder / mode).write_text(json.dumps({"rows": [row], "environment": {"power": power}}))
     with pytest.raises(InputError, match="power modes"):
-        compare.compare(compare.load(folder / "MAXN"), compare.load(folder / "15W"))
+        compare.compare_reports(compare.load_report(folder / "MAXN"), compare.load_report(folder / "15W"))
 
 
 def check_missing_precision(_: Path) -> None:
@@ -122,7 +122,7 @@ CHECKS: list[tuple[Check, Any, str, Any]] = [
     (check_other_type, engine_layers, "find_strays", lambda layers, scheme: []),
     (check_page_cache, memory, "read_available", count_free_only),
     (check_killed_builder, engine, "partial_path", lambda plan: Path("/nonexistent/other.part")),
-    (check_power_modes, compare, "different_modes", lambda one, other: ""),
+    (check_power_modes, compare, "compare_modes", lambda one, other: ""),
     (check_missing_precision, Builder, "explain_lack", lambda self, precision: None),
 ]
 

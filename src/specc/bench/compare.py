@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specc.bench.machine import UNKNOWN, different_modes
+from specc.bench.machine import UNKNOWN, compare_modes
 from specc.errors import InputError
 
 Json = dict[str, Any]
@@ -16,7 +16,7 @@ NOTED = ("cpu", "threads", "kernels", "bundle", "max_new_tokens", "repeats")
 """What may differ between two reports and is then said."""
 
 
-def load(path: Path) -> Json:
+def load_report(path: Path) -> Json:
     """A saved report. Raises InputError for a file that is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -32,7 +32,7 @@ def load(path: Path) -> Json:
 
 def refuse_other_mode(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """Raise InputError where the power modes of two environments, named in `name`, differ."""
-    different = different_modes(one["power"], other["power"])
+    different = compare_modes(one["power"], other["power"])
     if different:
         raise InputError(
             f"{one['name']} and {other['name']} ran in different power modes ({different}): their speeds "
@@ -40,35 +40,39 @@ def refuse_other_mode(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
         )
 
 
-def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
+def compare_reports(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
     """The rows that both have, as ratios of `one` to `other`, and what else differs. Raises as
     refuse_other_mode.
     """
     environments = [{**report["environment"], "name": report["name"]} for report in (one, other)]
     refuse_other_mode(*environments)
     before = {tuple(row[key] for key in KEY): row for row in other["rows"]}
-    both = [(row, before[tuple(row[key] for key in KEY)]) for row in one["rows"] if key_of(row) in before]
+    both = [(row, before[tuple(row[key] for key in KEY)]) for row in one["rows"] if make_key(row) in before]
     if not both:
         raise InputError(
             f"{one['name']} and {other['name']} have no class, temperature and rule in common; "
             "run both with the same options"
         )
-    return {"against": other["name"], "notes": notes(*environments), "rows": [ratio(*pair) for pair in both]}
+    return {
+        "against": other["name"],
+        "notes": list_differences(*environments),
+        "rows": [compute_ratio(*pair) for pair in both],
+    }
 
 
-def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def make_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What makes two rows the same measurement."""
     return tuple(row[key] for key in KEY)
 
 
-def ratio(row: Mapping[str, Any], before: Mapping[str, Any]) -> Json:
+def compute_ratio(row: Mapping[str, Any], before: Mapping[str, Any]) -> Json:
     """This row against the one before."""
     fast, slow = row["tokens_per_second"], before["tokens_per_second"]
     change = {"tokens_per_second": fast, "tokens_per_second_before": slow, "ratio": fast / max(slow, 1e-12)}
     return {**{key: row[key] for key in KEY}, **change}
 
 
-def notes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def list_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Differences that a reader should know of."""
     found = [f"{n}: {one.get(n)} against {other.get(n)}" for n in NOTED if one.get(n) != other.get(n)]
     unknown = one["power"]["mode"] == UNKNOWN

@@ -33,12 +33,15 @@ MODE_FILES = {
 """What caps a processor's speed, by the name it has in reports."""
 
 
-def power(root: Path | None = None) -> dict[str, Any]:
+def read_power(root: Path | None = None) -> dict[str, Any]:
     """Mode (a name), where it comes from, its settings, clocks in MHz and temperatures in degrees Celsius,
     now.
     """
     root = root or ROOT
-    board, settings = nvpmodel(root), {name: read(root / path) for name, path in MODE_FILES.items()}
+    board, settings = (
+        read_nvpmodel(root),
+        {name: read_small_file(root / path) for name, path in MODE_FILES.items()},
+    )
     known = {name: value for name, value in settings.items() if value is not None}
     named = board or ", ".join(f"{name} {value}" for name, value in known.items()) or UNKNOWN
     source = "nvpmodel" if board else "sysfs" if known else None
@@ -46,12 +49,12 @@ def power(root: Path | None = None) -> dict[str, Any]:
         "mode": named,
         "source": source,
         "settings": known,
-        "clocks_mhz": clocks(root),
-        "temperature_c": temperatures(root),
+        "clocks_mhz": read_clocks(root),
+        "temperature_c": read_temperatures(root),
     }
 
 
-def nvpmodel(root: Path) -> str | None:
+def read_nvpmodel(root: Path) -> str | None:
     """A Jetson's power mode: by its tool, else by the file that the tool leaves; None on other machines."""
     tool = shutil.which("nvpmodel")
     if tool is not None:
@@ -60,37 +63,39 @@ def nvpmodel(root: Path) -> str | None:
             found = re.search(r"Power Mode\s*:\s*(\S+)", ended.stdout)
             if found:
                 return found[1]
-    status = re.search(r"pmode:(\d+)", read(root / "var/lib/nvpmodel/status") or "")
-    return mode_name(read(root / "etc/nvpmodel.conf") or "", int(status[1])) if status else None
+    status = re.search(r"pmode:(\d+)", read_small_file(root / "var/lib/nvpmodel/status") or "")
+    return (
+        find_mode_name(read_small_file(root / "etc/nvpmodel.conf") or "", int(status[1])) if status else None
+    )
 
 
-def mode_name(configuration: str, number: int) -> str:
+def find_mode_name(configuration: str, number: int) -> str:
     """Name of a mode by nvpmodel.conf: lines `< POWER_MODEL ID=2 NAME=MODE_15W >`."""
     found = re.search(rf"POWER_MODEL\s+ID={number}\s+NAME=(\S+)", configuration)
     return found[1] if found else f"mode {number}"
 
 
-def clocks(root: Path) -> dict[str, dict[str, float]]:
+def read_clocks(root: Path) -> dict[str, dict[str, float]]:
     """By CPU its clock now and the largest it may take, MHz."""
     out = {}
     for folder in sorted((root / CPU).glob("cpu[0-9]*/cpufreq")):
         files = {"now": "scaling_cur_freq", "max": "scaling_max_freq"}
-        numbers = {name: read(folder / file) for name, file in files.items()}
+        numbers = {name: read_small_file(folder / file) for name, file in files.items()}
         out[folder.parent.name] = {n: int(khz) / 1e3 for n, khz in numbers.items() if khz and khz.isdigit()}
     return out
 
 
-def temperatures(root: Path | None = None) -> dict[str, float]:
+def read_temperatures(root: Path | None = None) -> dict[str, float]:
     """By thermal zone, degrees Celsius, now."""
     out = {}
     for folder in sorted(((root or ROOT) / "sys/class/thermal").glob("thermal_zone*")):
-        value = read(folder / "temp")
+        value = read_small_file(folder / "temp")
         if value and value.lstrip("-").isdigit():
-            out[read(folder / "type") or folder.name] = int(value) / 1e3
+            out[read_small_file(folder / "type") or folder.name] = int(value) / 1e3
     return out
 
 
-def read(path: Path) -> str | None:
+def read_small_file(path: Path) -> str | None:
     """A small file's text; None where it cannot be read or says nothing."""
     try:
         return path.read_text(errors="replace").strip() or None
@@ -98,7 +103,7 @@ def read(path: Path) -> str | None:
         return None
 
 
-def different_modes(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+def compare_modes(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     """How two power modes differ, in words; None where they do not."""
     if one["mode"] == other["mode"]:
         return None
@@ -117,7 +122,7 @@ def different_modes(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | N
 # ---------------------------------------------------------------------- memory and processor
 
 
-def forget_peak() -> bool:
+def reset_peak() -> bool:
     """Begin a new measure of this process's peak memory; false where the system cannot."""
     try:
         (ROOT / "proc/self/clear_refs").write_text("5")
@@ -126,23 +131,23 @@ def forget_peak() -> bool:
         return False
 
 
-def peak_mb() -> float:
+def read_peak_mb() -> float:
     """Peak memory of this process since forget_peak, 2^20 bytes; since its start where that cannot be
     told.
     """
-    found = re.search(r"VmHWM:\s+(\d+) kB", read(ROOT / "proc/self/status") or "")
+    found = re.search(r"VmHWM:\s+(\d+) kB", read_small_file(ROOT / "proc/self/status") or "")
     kilobytes = int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes / 1024
 
 
-def processor() -> str:
+def name_processor() -> str:
     """Model name of the processor, as the system tells it."""
-    text = read(ROOT / "proc/cpuinfo") or ""
+    text = read_small_file(ROOT / "proc/cpuinfo") or ""
     found = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1] if found else platform.machine()
 
 
-def load() -> float | None:
+def read_load() -> float | None:
     """Programs that wanted to run in the last minute, on average."""
     try:
         return os.getloadavg()[0]

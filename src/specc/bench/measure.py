@@ -72,15 +72,15 @@ def measure_generations(session: Session, task: Task, progress: Progress = no_pr
     both.
     """
     out: list[Generation] = []
-    for pair, (name, number, setting, repeat) in enumerate(order(task)):
+    for pair, (name, number, setting, repeat) in enumerate(list_runs(task)):
         for mode in MODES if pair % 2 == 0 else MODES[::-1]:
             ids, seed = task.prompts[name][number], task.seed + repeat
-            out.append(generate(session, ids, mode, setting, task, name, number, seed))
+            out.append(run_generation(session, ids, mode, setting, task, name, number, seed))
             progress("bench", len(out) / task.total)
     return out
 
 
-def order(task: Task) -> Iterator[tuple[str, int, Setting, int]]:
+def list_runs(task: Task) -> Iterator[tuple[str, int, Setting, int]]:
     """Repeats outermost: a slow minute costs each cell one of its numbers, and the median forgets it."""
     for repeat in range(task.repeats):
         for name, prompts in task.prompts.items():
@@ -89,12 +89,12 @@ def order(task: Task) -> Iterator[tuple[str, int, Setting, int]]:
                     yield name, number, setting, repeat
 
 
-def generate(
+def run_generation(
     session: Session, ids: Ids, mode: str, setting: Setting, task: Task, name: str, number: int, seed: int
 ) -> Generation:
     """One answer from an empty cache."""
-    empty(session, ids)
-    machine.forget_peak()
+    clear_cache(session, ids)
+    machine.reset_peak()
     options = {
         **task.options,
         "temperature": setting.temperature,
@@ -103,7 +103,7 @@ def generate(
         "max_new_tokens": task.max_new_tokens,
         "speculation": mode == "spec",
     }
-    first, rounds = timed(session, ids, options)
+    first, rounds = time_generation(session, ids, options)
     stats = session.stats
     return Generation(
         name,
@@ -117,20 +117,22 @@ def generate(
         stats["draft_seconds"],
         stats["target_calls"],
         tuple(session.tokens),
-        machine.peak_mb(),
+        machine.read_peak_mb(),
         stats["enabled"],
         tuple(stats["reasons"]),
     )
 
 
-def empty(session: Session, ids: Ids) -> None:
+def clear_cache(session: Session, ids: Ids) -> None:
     """Make the session forget: a generation that begins otherwise leaves nothing in the cache that `ids`
     could use.
     """
     session.run([0 if ids[0] else 1], text=False, max_new_tokens=1, temperature=0.0, ignore_eos=True)
 
 
-def timed(session: Session, ids: Ids, options: Mapping[str, Any]) -> tuple[float, tuple[Round, ...]]:
+def time_generation(
+    session: Session, ids: Ids, options: Mapping[str, Any]
+) -> tuple[float, tuple[Round, ...]]:
     """Seconds to the first token, and the rounds."""
     start = last = time.perf_counter()
     first, rounds = 0.0, []

@@ -38,7 +38,7 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     )
 
 
-def middle(values: Sequence[float]) -> float | None:
+def median_or_none(values: Sequence[float]) -> float | None:
     """The median; None without values."""
     return median(values) if values else None
 
@@ -48,29 +48,31 @@ def mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def shares(rounds: Sequence[Round]) -> list[float]:
+def split_round_times(rounds: Sequence[Round]) -> list[float]:
     """Seconds of each token but those of the first round, whose wait is the first token's: a round's tokens
     share its time, and together they last as long as the rounds. A last round without a token has no share.
     """
-    return [one.seconds / one.tokens for one in rounds[1:] for _ in range(one.tokens)]
+    return [round.seconds / round.tokens for round in rounds[1:] for _ in range(round.tokens)]
 
 
-def gaps(rounds: Sequence[Round]) -> list[float]:
+def list_gaps(rounds: Sequence[Round]) -> list[float]:
     """Seconds between one appearance of tokens and the next: what a reader of the stream waits."""
-    return [one.seconds for one in rounds[1:] if one.tokens]
+    return [round.seconds for round in rounds[1:] if round.tokens]
 
 
-def by_position(rounds: Sequence[Round]) -> tuple[float, ...]:
+def acceptance_by_position(rounds: Sequence[Round]) -> tuple[float, ...]:
     """Chance that slot i is accepted, given that it was proposed and reached; one entry a slot that was
     reached.
     """
-    slots = range(max((one.proposed for one in rounds), default=0))
-    reached = [sum(one.proposed > i and one.accepted >= i for one in rounds) for i in slots]
-    passed = [sum(one.proposed > i and one.accepted > i for one in rounds) for i in slots]
+    slots = range(max((round.proposed for round in rounds), default=0))
+    reached = [sum(round.proposed > i and round.accepted >= i for round in rounds) for i in slots]
+    passed = [sum(round.proposed > i and round.accepted > i for round in rounds) for i in slots]
     return tuple(p / r for p, r in zip(passed, reached, strict=True) if r)
 
 
-def speed_ups(plain: Mapping[int, Sequence[float]], spec: Mapping[int, Sequence[float]]) -> dict[int, float]:
+def compute_speed_ups(
+    plain: Mapping[int, Sequence[float]], spec: Mapping[int, Sequence[float]]
+) -> dict[int, float]:
     """By prompt the median of the ratios of pairs that ran one after the other; values are tokens per
     second.
     """
@@ -80,14 +82,16 @@ def speed_ups(plain: Mapping[int, Sequence[float]], spec: Mapping[int, Sequence[
     return {prompt: median(b / a for a, b in two) for prompt, two in pairs.items() if two}
 
 
-def predicted(rounds: Sequence[Round], cost: Mapping[int, float], law: int, draft_ms: float) -> float | None:
+def predict_speed_up(
+    rounds: Sequence[Round], cost: Mapping[int, float], law: int, draft_ms: float
+) -> float | None:
     """Plain over speculative milliseconds by the certificate's costs.
 
     cost: milliseconds of a call that verifies so many tokens (0: a plain call); law: the cost of `law` tokens
     is what plain decoding pays for each token; draft_ms: all of the drafter's time. None where a cost is
     missing.
     """
-    if not rounds or any(one.proposed not in cost for one in rounds) or law not in cost:
+    if not rounds or any(round.proposed not in cost for round in rounds) or law not in cost:
         return None
-    spent = math.fsum(cost[one.proposed] for one in rounds) + draft_ms
-    return sum(one.tokens for one in rounds) * cost[law] / spent if spent > 0 else None
+    spent = math.fsum(cost[round.proposed] for round in rounds) + draft_ms
+    return sum(round.tokens for round in rounds) * cost[law] / spent if spent > 0 else None

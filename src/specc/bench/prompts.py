@@ -17,14 +17,14 @@ OWN = "prompts"
 Classes = dict[str, list[str]]
 
 
-def shipped(split: str) -> Classes:
+def load_shipped(split: str) -> Classes:
     """The prompts that come along: `held-out` (nothing was trained on them) or `tuning`."""
     from specc.calib.prompts import load
 
     return load(split)
 
 
-def from_file(path: Path) -> Classes:
+def read_file(path: Path) -> Classes:
     """One prompt a line (one class), or YAML that maps class names to lists of prompts (.yaml, .yml,
     .json).
     """
@@ -37,7 +37,7 @@ def from_file(path: Path) -> Classes:
     if path.suffix not in (".yaml", ".yml", ".json"):
         classes = {OWN: [line.strip() for line in text.splitlines() if line.strip()]}
     else:
-        classes = checked(path, parsed(path, text))
+        classes = check_classes(path, parse_yaml(path, text))
     if not any(classes.values()):
         raise InputError(
             f"{path} holds no prompt; write one a line, or YAML that maps class names to lists of them"
@@ -45,7 +45,7 @@ def from_file(path: Path) -> Classes:
     return classes
 
 
-def parsed(path: Path, text: str) -> Any:
+def parse_yaml(path: Path, text: str) -> Any:
     """The YAML value."""
     try:
         return yaml.load(text, Loader)
@@ -55,7 +55,7 @@ def parsed(path: Path, text: str) -> Any:
         ) from error
 
 
-def checked(path: Path, value: Any) -> Classes:
+def check_classes(path: Path, value: Any) -> Classes:
     """Classes of prompts, each with at least one."""
     if not isinstance(value, dict):
         raise InputError(
@@ -74,7 +74,7 @@ def checked(path: Path, value: Any) -> Classes:
     return dict(value)
 
 
-def fewer(classes: Classes, count: int) -> Classes:
+def select_prompts(classes: Classes, count: int) -> Classes:
     """At most `count` prompts of each class, spread over it."""
 
     def spread(texts: list[str]) -> list[str]:
@@ -84,7 +84,7 @@ def fewer(classes: Classes, count: int) -> Classes:
     return {name: spread(texts) for name, texts in classes.items()}
 
 
-def encoded(bundle: Bundle, classes: Classes, context: int) -> dict[str, list[list[int]]]:
+def encode_prompts(bundle: Bundle, classes: Classes, context: int) -> dict[str, list[list[int]]]:
     """Ids of every prompt. Raises InputError for one that leaves no room for two tokens."""
     out = {name: [prompt_ids(bundle, Ask(text)) for text in texts] for name, texts in classes.items()}
     for name, prompts in out.items():

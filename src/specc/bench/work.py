@@ -50,8 +50,8 @@ class BenchRequest:
 def bench(request: BenchRequest, progress: Progress = no_progress) -> Json:
     """The JSON of `specc bench`. Raises as opening does, for unusable prompts and for other power modes."""
     if request.folder.is_file():
-        return compared(compare.load(request.folder), request.against)
-    power = machine.power()
+        return add_comparison(compare.load_report(request.folder), request.against)
+    power = machine.read_power()
     refuse_against(power, request.against)
     begin = time.perf_counter()
     bundle = verify_bundle(read_bundle(request.folder), request.trust)
@@ -60,33 +60,33 @@ def bench(request: BenchRequest, progress: Progress = no_progress) -> Json:
     ) as model:
         with model.session() as session:
             opened = time.perf_counter() - begin
-            found = measured(request, bundle, model, session, progress)
-        found["environment"] = environment(request, model, bundle, opened, power)
+            found = measure_bundle(request, bundle, model, session, progress)
+        found["environment"] = describe_environment(request, model, bundle, opened, power)
     refuse_change(power)
-    return compared(found, request.against)
+    return add_comparison(found, request.against)
 
 
-def measured(
+def measure_bundle(
     request: BenchRequest, bundle: Bundle, model: Model, session: Session, progress: Progress
 ) -> Json:
     """Rows and summary."""
-    classes = prompts.from_file(request.prompts) if request.prompts else prompts.shipped(request.split)
-    chosen = prompts.fewer(classes, 2) if request.quick else classes
-    ids = prompts.encoded(bundle, chosen, model.info.context)
+    classes = prompts.read_file(request.prompts) if request.prompts else prompts.load_shipped(request.split)
+    chosen = prompts.select_prompts(classes, 2) if request.quick else classes
+    ids = prompts.encode_prompts(bundle, chosen, model.info.context)
     base = {name: value for name, value in bundle.manifest["sampling"].items() if name not in OWN}
     repeats, new = (
         (1, min(48, request.max_new_tokens)) if request.quick else (request.repeats, request.max_new_tokens)
     )
     task = Task(ids, request.settings(), repeats, new, request.seed, {**base, **request.options})
-    rows = report.rows(measure.measure_generations(session, task, progress), model.info.certificate)
-    return {"rows": rows, "summary": report.summary(rows), "task": described(task, request)}
+    rows = report.make_rows(measure.measure_generations(session, task, progress), model.info.certificate)
+    return {"rows": rows, "summary": report.summarize_rows(rows), "task": describe_task(task, request)}
 
 
 OWN = ("temperature", "rule", "seed", "max_new_tokens", "speculation")
 """What the bench sets itself, whatever the bundle's defaults are."""
 
 
-def described(task: Task, request: BenchRequest) -> Json:
+def describe_task(task: Task, request: BenchRequest) -> Json:
     """What was run, so that it can be run again."""
     counts = {name: len(ids) for name, ids in task.prompts.items()}
     source = str(request.prompts) if request.prompts else request.split
@@ -101,7 +101,9 @@ def described(task: Task, request: BenchRequest) -> Json:
     }
 
 
-def environment(request: BenchRequest, model: Model, bundle: Bundle, opened: float, power: Json) -> Json:
+def describe_environment(
+    request: BenchRequest, model: Model, bundle: Bundle, opened: float, power: Json
+) -> Json:
     """The machine, the software, the bundle; power, clocks and load as they were before the first
     generation.
     """
@@ -116,21 +118,21 @@ def environment(request: BenchRequest, model: Model, bundle: Bundle, opened: flo
         "kind": found.kind,
         "k": found.k,
         "widths": found.classes,
-        "break_even": report.break_even(found, info.k_max),
+        "break_even": report.compute_break_even(found, info.k_max),
     }
     spec = {"enabled": info.enabled, "reasons": list(info.reasons), "drafter": info.drafter}
     return {
-        "cpu": machine.processor(),
+        "cpu": machine.name_processor(),
         "device": info.device,
         "cores": os.cpu_count(),
         "threads": info.threads,
         "kernels": kernels(),
         "versions": versions,
         "power": power,
-        "temperature_after_c": machine.temperatures(),
-        "load": machine.load(),
+        "temperature_after_c": machine.read_temperatures(),
+        "load": machine.read_load(),
         "start_s": opened,
-        "peak_mb": machine.peak_mb(),
+        "peak_mb": machine.read_peak_mb(),
         "bundle": bundle.digest,
         "name": bundle.manifest["name"],
         "context": info.context,
@@ -142,7 +144,7 @@ def environment(request: BenchRequest, model: Model, bundle: Bundle, opened: flo
 def refuse_against(power: Json, against: Path | None) -> None:
     """No minutes of measuring for a report that will not compare."""
     if against is not None:
-        saved = compare.load(against)
+        saved = compare.load_report(against)
         compare.refuse_other_mode(
             {"power": power, "name": "this run"}, {**saved["environment"], "name": saved["name"]}
         )
@@ -150,15 +152,18 @@ def refuse_against(power: Json, against: Path | None) -> None:
 
 def refuse_change(before: Json) -> None:
     """A run over two power modes is a run of neither."""
-    different = machine.different_modes(before, machine.power())
+    different = machine.compare_modes(before, machine.read_power())
     if different:
         raise EnvironmentFault(
             f"the power mode changed while the bench ran ({different}); set one and run it again"
         )
 
 
-def compared(found: Json, against: Path | None) -> Json:
+def add_comparison(found: Json, against: Path | None) -> Json:
     """The report, with the comparison where one was asked for."""
     if against is None:
         return found
-    return {**found, "comparison": compare.compare({"name": "this run", **found}, compare.load(against))}
+    return {
+        **found,
+        "comparison": compare.compare_reports({"name": "this run", **found}, compare.load_report(against)),
+    }

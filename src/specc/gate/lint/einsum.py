@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from specc.gate.lint.findings import MIX_FIX, Finding, finding
-from specc.gate.lint.movement import one_place
-from specc.gate.lint.shapes import Dim, Facts, Shape, attribute
+from specc.gate.lint.findings import MIX_FIX, Finding, make_finding
+from specc.gate.lint.movement import is_one_place
+from specc.gate.lint.shapes import Dim, Facts, Shape, read_attribute
 
 
-def parts(node: Any, ins: list[Shape | None]) -> tuple[list[str], str] | None:
+def read_equation(node: Any, ins: list[Shape | None]) -> tuple[list[str], str] | None:
     """Labels of each input and of the output, without "..."; None where it is spelled otherwise."""
-    text = attribute(node, "equation", b"").decode().replace(" ", "")
+    text = read_attribute(node, "equation", b"").decode().replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if not arrow:
@@ -26,36 +26,40 @@ def parts(node: Any, ins: list[Shape | None]) -> tuple[list[str], str] | None:
     return (terms, right) if whole else None
 
 
-def dims_of(terms: list[str], ins: list[Shape | None]) -> dict[str, list[Dim]]:
+def collect_dims(terms: list[str], ins: list[Shape | None]) -> dict[str, list[Dim]]:
     """All dimensions that each label stands for."""
-    found: dict[str, list[Dim]] = {}
+    dims_by_label: dict[str, list[Dim]] = {}
     for term, shape in zip(terms, ins, strict=True):
         for label, dim in zip(term, shape or (), strict=True):
-            found.setdefault(label, []).append(dim)
-    return found
+            dims_by_label.setdefault(label, []).append(dim)
+    return dims_by_label
 
 
-def einsum_shape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    read = parts(node, ins)
+def infer_einsum(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+    read = read_equation(node, ins)
     if read is None:
         return [None]
-    found = dims_of(read[0], ins)
-    return [tuple(max(found[c], key=lambda d: (d.rows, d.context, bool(d.syms), d.coef)) for c in read[1])]
+    dims_by_label = collect_dims(read[0], ins)
+    return [
+        tuple(max(dims_by_label[c], key=lambda d: (d.rows, d.context, bool(d.syms), d.coef)) for c in read[1])
+    ]
 
 
 def judge_einsum(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
     """No label of rows may be summed away, none may stand for rows of two kinds."""
-    read = parts(node, ins)
+    read = read_equation(node, ins)
     if read is None:
-        yield finding(node, "the equation cannot be traced", "write it with one letter an axis, or as MatMul")
+        yield make_finding(
+            node, "the equation cannot be traced", "write it with one letter an axis, or as MatMul"
+        )
         return
     terms, right = read
-    found = dims_of(terms, ins)
+    dims_by_label = collect_dims(terms, ins)
     weighted = any(name in facts.weights for name in node.input)
-    for label, dims in found.items():
+    for label, dims in dims_by_label.items():
         summed = label not in right
         rows, context = any(d.rows or d.batch for d in dims), any(d.context for d in dims)
         if summed and (rows or context) and not weighted:
-            yield finding(node, f"index {label} sums over the rows of the call", MIX_FIX)
-        if not one_place([(d,) for d in dims]) or any(term.count(label) > 1 and rows for term in terms):
-            yield finding(node, f"index {label} joins different rows of the call", MIX_FIX)
+            yield make_finding(node, f"index {label} sums over the rows of the call", MIX_FIX)
+        if not is_one_place([(d,) for d in dims]) or any(term.count(label) > 1 and rows for term in terms):
+            yield make_finding(node, f"index {label} joins different rows of the call", MIX_FIX)

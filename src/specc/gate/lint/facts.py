@@ -9,13 +9,23 @@ from typing import Any
 import numpy as np
 
 from specc.gate.lint.rules import RULES
-from specc.gate.lint.shapes import BATCH, ROWS, Dim, Facts, Shape, attribute, key, product, total
+from specc.gate.lint.shapes import (
+    BATCH,
+    ROWS,
+    Dim,
+    Facts,
+    Shape,
+    operator_name,
+    product,
+    read_attribute,
+    total,
+)
 
 SMALL = 64  # integers of a tensor whose values are followed
 MASK_INPUTS = ("mask", "bias")  # in names of inputs: the caller gives it, [..., rows, context]
 
 
-def facts_of(graph: Any, opset: int = 20) -> Facts:
+def collect_facts(graph: Any, opset: int = 20) -> Facts:
     """Shapes of inputs and weights. Rows are the last axis of input_ids (or of the first input) and of
     logit_rows, whether a symbol or a number; the axis before it counts sequences.
     """
@@ -122,7 +132,7 @@ def learn(node: Any, facts: Facts) -> None:
     tensors.
     """
     ins = [facts.shapes.get(name) for name in node.input]
-    rule = RULES.get(key(node))
+    rule = RULES.get(operator_name(node))
     if node.op_type == "Constant":
         outs: list[Shape | None] = [_constant(node, facts)]
     else:
@@ -137,15 +147,15 @@ def learn(node: Any, facts: Facts) -> None:
 
 def _constant(node: Any, facts: Facts) -> Shape:
     """Shape of a Constant; its value is kept when it is small."""
-    tensor = attribute(node, "value", None)
+    tensor = read_attribute(node, "value", None)
     if tensor is not None:
         found = _ints(tensor)
         if found is not None:
             facts.ints[node.output[0]] = found
         return tuple(Dim(d) for d in tensor.dims)
-    many = attribute(node, "value_ints", attribute(node, "value_floats", None))
-    one = attribute(node, "value_int", None)
-    if one is not None or attribute(node, "value_ints", None) is not None:
+    many = read_attribute(node, "value_ints", read_attribute(node, "value_floats", None))
+    one = read_attribute(node, "value_int", None)
+    if one is not None or read_attribute(node, "value_ints", None) is not None:
         facts.ints[node.output[0]] = tuple(Dim(v) for v in (many if many is not None else [one]))
     return () if many is None else (Dim(len(many)),)
 
@@ -155,7 +165,11 @@ def _values(node: Any, facts: Facts) -> Shape | None:
     op, first = node.op_type, facts.ints.get(node.input[0]) if node.input else None
     if op == "Shape":
         shape = facts.shapes.get(node.input[0])
-        return None if shape is None else shape[attribute(node, "start", 0) : attribute(node, "end", None)]
+        return (
+            None
+            if shape is None
+            else shape[read_attribute(node, "start", 0) : read_attribute(node, "end", None)]
+        )
     if op == "Concat" and all(name in facts.ints for name in node.input):
         return tuple(d for name in node.input for d in facts.ints[name])
     if first is None:

@@ -23,6 +23,6 @@ class Finding:
         return asdict(self)
 
 
-def finding(node: Any, why: str, fix: str) -> Finding:
+def make_finding(node: Any, why: str, fix: str) -> Finding:
     """A finding about an ONNX node."""
     return Finding(node.name or (node.output[0] if node.output else ""), node.op_type, why, fix)

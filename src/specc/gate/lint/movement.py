@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specc.gate.lint.findings import MIX_FIX, Finding, finding
+from specc.gate.lint.findings import MIX_FIX, Finding, make_finding
 from specc.gate.lint.shapes import (
     BATCH,
     CONTEXT,
@@ -17,25 +17,25 @@ from specc.gate.lint.shapes import (
     Facts,
     Rule,
     Shape,
-    attribute,
     broadcast,
     inner,
     is_row,
-    moved,
+    name_moved_rows,
     product,
     quotient,
+    read_attribute,
     total,
 )
 
 
-def reshape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_reshape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """The target's shape; rows that do not stay one block of one axis count as scrambled."""
     shape, target = ins[0], facts.ints.get(node.input[1])
     if shape is None or target is None:
         return [None]
     source, shape = shape, tuple(Dim(d.coef) for d in shape) if facts.fixed else shape
     dims = [
-        shape[i] if d == Dim(0) and i < len(shape) and not attribute(node, "allowzero", 0) else d
+        shape[i] if d == Dim(0) and i < len(shape) and not read_attribute(node, "allowzero", 0) else d
         for i, d in enumerate(target)
     ]
     if Dim(-1) in dims:
@@ -44,13 +44,13 @@ def reshape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | No
             return [None]
         dims[dims.index(Dim(-1))] = rest
     if facts.fixed:
-        out = labelled(source, tuple(Dim(d.coef) for d in dims))
-        return [out if keeps_rows(source, out) else scrambled(node, out)]
-    placed = strided(source, tuple(dims))
-    return [scrambled(node, tuple(dims)) if placed is None else placed]
+        out = label_axes(source, tuple(Dim(d.coef) for d in dims))
+        return [out if keeps_rows(source, out) else scramble(node, out)]
+    placed = find_strides(source, tuple(dims))
+    return [scramble(node, tuple(dims)) if placed is None else placed]
 
 
-def strided(source: Shape, target: Shape) -> Shape | None:
+def find_strides(source: Shape, target: Shape) -> Shape | None:
     """The target with the stride of the rows in the axis that holds them; None where rows do not keep their
     stride.
     """
@@ -71,7 +71,7 @@ def strided(source: Shape, target: Shape) -> Shape | None:
     return tuple(dims)
 
 
-def labelled(source: Shape, target: Shape) -> Shape:
+def label_axes(source: Shape, target: Shape) -> Shape:
     """Symbols of axes with numbers for sizes go to the axes of the target that hold a part of them; sequences
     are outermost, so that theirs goes to the first of these.
     """
@@ -92,108 +92,110 @@ def labelled(source: Shape, target: Shape) -> Shape:
 def keeps_rows(source: Shape, target: Shape) -> bool:
     """Whether each axis of rows lies as one block within one axis of the target."""
     return all(
-        any(holds(source, i, target, j) for j in range(len(target))) for i, d in enumerate(source) if d.rows
+        any(holds_axis(source, i, target, j) for j in range(len(target)))
+        for i, d in enumerate(source)
+        if d.rows
     )
 
 
-def holds(source: Shape, i: int, target: Shape, j: int) -> bool:
+def holds_axis(source: Shape, i: int, target: Shape, j: int) -> bool:
     """Whether axis i of the source, with its stride, lies within axis j of the target."""
     low, start = inner(source, i), inner(target, j)
     end = product([start, target[j]])
     return quotient(low, start) is not None and quotient(end, product([low, source[i]])) is not None
 
 
-def scrambled(node: Any, shape: Shape) -> Shape:
+def scramble(node: Any, shape: Shape) -> Shape:
     """Every axis may hold any row."""
-    return tuple(d if d == Dim() else Dim(d.coef, (*d.syms, moved(node))) for d in shape)
+    return tuple(d if d == Dim() else Dim(d.coef, (*d.syms, name_moved_rows(node))) for d in shape)
 
 
-def gather(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_gather(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     data, indices = ins[0], ins[1]
     if data is None or indices is None:
         return [None]
-    axis = attribute(node, "axis", attribute(node, "gather_axis", 0)) % max(len(data), 1)
+    axis = read_attribute(node, "axis", read_attribute(node, "gather_axis", 0)) % max(len(data), 1)
     return [data[:axis] + indices + data[axis + 1 :]]
 
 
-def gather_elements(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_gather_elements(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [ins[1]]
 
 
-def gather_nd(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_gather_nd(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """indices[:-1] and what is left of the data behind them."""
     data, indices = ins[0], ins[1]
     if data is None or indices is None or not indices or indices[-1].syms:
         return [None]
-    return [indices[:-1] + data[attribute(node, "batch_dims", 0) + indices[-1].coef :]]
+    return [indices[:-1] + data[read_attribute(node, "batch_dims", 0) + indices[-1].coef :]]
 
 
-def taken(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+def judge_taken(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
     """Rows taken by an index that is not the caller's choice of rows, nor a constant (that is a pick)."""
     data = ins[0]
     if data is None:
-        yield finding(node, "values are taken from a place that cannot be traced", MIX_FIX)
+        yield make_finding(node, "values are taken from a place that cannot be traced", MIX_FIX)
         return
-    axis = attribute(node, "axis", attribute(node, "gather_axis", 0)) % max(len(data), 1)
+    axis = read_attribute(node, "axis", read_attribute(node, "gather_axis", 0)) % max(len(data), 1)
     axes = data if node.op_type == "GatherND" else data[axis : axis + 1]
     index = node.input[1]
     constant = index not in facts.data and not facts.row_syms(index)
     if any(d.rows for d in axes) and index not in facts.chosen and not constant:
-        yield finding(node, "which row of the call is taken is computed", MIX_FIX)
+        yield make_finding(node, "which row of the call is taken is computed", MIX_FIX)
 
 
-def concat(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_concat(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     if any(shape is None for shape in ins):
         return [None]
     known = [shape for shape in ins if shape is not None]
-    axis = attribute(node, "axis", 0) % max(len(known[0]), 1)
+    axis = read_attribute(node, "axis", 0) % max(len(known[0]), 1)
     column = broadcast([(*shape[:axis], Dim(), *shape[axis + 1 :]) for shape in known])
     assert column is not None
     return [(*column[:axis], total([shape[axis] for shape in known]), *column[axis + 1 :])]
 
 
-def slice_(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_slice(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """A prefix of the rows keeps them in place; anything else moves them."""
     shape = ins[0]
     if shape is None:
         return [None]
-    starts, ends, axes, steps = slice_parts(node, facts)
+    starts, ends, axes, steps = read_slice(node, facts)
     dims = list(shape)
     if starts is None or ends is None:
-        return [tuple(Dim(d.coef, (moved(node),)) if d.rows else d for d in dims)]
+        return [tuple(Dim(d.coef, (name_moved_rows(node),)) if d.rows else d for d in dims)]
     for n, (start, end) in enumerate(zip(starts, ends, strict=False)):
         axis = (axes[n].coef if axes else n) % len(shape)
         forward = not steps or steps[n] == Dim()
-        dims[axis] = cut(node, dims[axis], start, end, forward, facts.fixed)
+        dims[axis] = slice_axis(node, dims[axis], start, end, forward, facts.fixed)
     return [tuple(dims)]
 
 
-def slice_parts(node: Any, facts: Facts) -> list[Shape | None]:
+def read_slice(node: Any, facts: Facts) -> list[Shape | None]:
     """Starts, ends, axes and steps, from inputs or (old files) attributes."""
-    old = [attribute(node, name, None) for name in ("starts", "ends", "axes")]
+    old = [read_attribute(node, name, None) for name in ("starts", "ends", "axes")]
     if old[0] is not None:
         return [*(None if values is None else tuple(Dim(v) for v in values) for values in old), None]
     names = [*node.input[1:5], "", "", "", ""][:4]
     return [facts.ints.get(name) for name in names]
 
 
-def cut(node: Any, dim: Dim, start: Dim, end: Dim, forward: bool, fixed: bool) -> Dim:
+def slice_axis(node: Any, dim: Dim, start: Dim, end: Dim, forward: bool, fixed: bool) -> Dim:
     """Size of one sliced axis; a symbolic one keeps its symbol, rows only where they stay in place."""
     size = max(0, len(range(*slice(start.coef, end.coef).indices(dim.coef))))
     if dim.rows:
-        syms = dim.syms if start == Dim(0) and forward else (moved(node),)
+        syms = dim.syms if start == Dim(0) and forward else (name_moved_rows(node),)
         return Dim(size, syms) if fixed else Dim(dim.coef, syms)
     if dim.syms or start.syms or end.syms or not forward:
         return dim
     return Dim(size)
 
 
-def split(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_split(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     shape = ins[0]
     if shape is None:
         return [None] * len(node.output)
-    axis, parts = attribute(node, "axis", 0) % len(shape), len(node.output)
-    given = attribute(node, "split", None)
+    axis, parts = read_attribute(node, "axis", 0) % len(shape), len(node.output)
+    given = read_attribute(node, "split", None)
     sizes = (
         tuple(Dim(v) for v in given)
         if given
@@ -204,59 +206,59 @@ def split(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None
     even = Dim(shape[axis].coef // parts, shape[axis].syms)
     whole = [sizes[i] if sizes and i < len(sizes) else even for i in range(parts)]
     if shape[axis].rows:
-        whole = [Dim(size.coef, (f"{moved(node)}:{i}",)) for i, size in enumerate(whole)]
+        whole = [Dim(size.coef, (f"{name_moved_rows(node)}:{i}",)) for i, size in enumerate(whole)]
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in whole]
 
 
-def tile(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_tile(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     shape, counts = ins[0], facts.ints.get(node.input[1])
     if shape is None or counts is None:
         return [None]
     return [
         tuple(
-            d if n == Dim() else Dim(d.coef * n.coef, (moved(node),)) if d.rows else product([d, n])
+            d if n == Dim() else Dim(d.coef * n.coef, (name_moved_rows(node),)) if d.rows else product([d, n])
             for d, n in zip(shape, counts, strict=False)
         )
     ]
 
 
-def pad(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_pad(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Rows behind padding have moved."""
     shape, pads = ins[0], facts.ints.get(node.input[1]) if len(node.input) > 1 else None
     if shape is None or pads is None or len(pads) != 2 * len(shape):
-        return [None if shape is None else scrambled(node, shape) if any(d.rows for d in shape) else None]
+        return [None if shape is None else scramble(node, shape) if any(d.rows for d in shape) else None]
     before, after = pads[: len(shape)], pads[len(shape) :]
-    return [tuple(padded(node, d, a, b) for d, a, b in zip(shape, before, after, strict=True))]
+    return [tuple(pad_axis(node, d, a, b) for d, a, b in zip(shape, before, after, strict=True))]
 
 
-def padded(node: Any, dim: Dim, before: Dim, after: Dim) -> Dim:
+def pad_axis(node: Any, dim: Dim, before: Dim, after: Dim) -> Dim:
     """Size of one padded axis."""
     if dim.rows:
-        return dim if before == Dim(0) else Dim(dim.coef, (moved(node),))
+        return dim if before == Dim(0) else Dim(dim.coef, (name_moved_rows(node),))
     return dim if before == after == Dim(0) else total([dim, before, after])
 
 
-def scatter(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_scatter(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Like the data; the axis that rows are written along becomes a context."""
     data, updates = ins[0], ins[2] if len(ins) > 2 else None
     if data is None:
         return [None]
     if updates is None or not any(d.rows for d in updates):
         return [data]
-    axis = attribute(node, "axis", 0) % max(len(data), 1)
+    axis = read_attribute(node, "axis", 0) % max(len(data), 1)
     if node.op_type == "ScatterND":
         indices = ins[1]
         axis = max(0, (indices[-1].coef if indices and not indices[-1].syms else 1) - 1)
     return [(*data[:axis], Dim(1, (CONTEXT,)), *data[axis + 1 :])]
 
 
-def written(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
+def judge_written(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Finding]:
     """Values written among the rows of the call where an index says."""
     if ins[0] is None or any(d.rows for d in ins[0]):
-        yield finding(node, "values are written among the rows of the call by an index", MIX_FIX)
+        yield make_finding(node, "values are written among the rows of the call by an index", MIX_FIX)
 
 
-def one_place(shapes: Sequence[Shape | None]) -> bool:
+def is_one_place(shapes: Sequence[Shape | None]) -> bool:
     """Whether all values hold their rows at the same place: no axis has rows of two kinds, or rows and a
     context.
     """
@@ -274,19 +276,19 @@ def one_place(shapes: Sequence[Shape | None]) -> bool:
 
 
 MOVES: dict[str, Rule] = {
-    "Reshape": reshape,
-    "Gather": gather,
-    "GatherElements": gather_elements,
-    "GatherND": gather_nd,
-    "Concat": concat,
-    "Slice": slice_,
-    "Split": split,
-    "Tile": tile,
-    "Pad": pad,
-    "ScatterElements": scatter,
-    "ScatterND": scatter,
+    "Reshape": infer_reshape,
+    "Gather": infer_gather,
+    "GatherElements": infer_gather_elements,
+    "GatherND": infer_gather_nd,
+    "Concat": infer_concat,
+    "Slice": infer_slice,
+    "Split": infer_split,
+    "Tile": infer_tile,
+    "Pad": infer_pad,
+    "ScatterElements": infer_scatter,
+    "ScatterND": infer_scatter,
 }
 JUDGES: dict[str, Any] = {
-    **dict.fromkeys(["Gather", "GatherElements", "GatherND"], taken),
-    **dict.fromkeys(["ScatterElements", "ScatterND"], written),
+    **dict.fromkeys(["Gather", "GatherElements", "GatherND"], judge_taken),
+    **dict.fromkeys(["ScatterElements", "ScatterND"], judge_written),
 }

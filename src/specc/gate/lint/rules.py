@@ -7,41 +7,51 @@ from __future__ import annotations
 from typing import Any
 
 from specc.gate.lint import specc_ops
-from specc.gate.lint.einsum import einsum_shape
+from specc.gate.lint.einsum import infer_einsum
 from specc.gate.lint.movement import MOVES
-from specc.gate.lint.shapes import CONTEXT, MICROSOFT, Dim, Facts, Rule, Shape, attribute, axes_of, broadcast
+from specc.gate.lint.shapes import (
+    CONTEXT,
+    MICROSOFT,
+    Dim,
+    Facts,
+    Rule,
+    Shape,
+    broadcast,
+    read_attribute,
+    read_axes,
+)
 
 
-def same(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_same(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [ins[0]] * len(node.output)
 
 
-def elementwise(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_elementwise(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [broadcast([shape for name, shape in zip(node.input, ins, strict=True) if name])] * len(
         node.output
     )
 
 
-def reduce(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_reduce(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     shape = ins[0]
-    axes = axes_of(node, facts, len(shape)) if shape is not None else None
+    axes = read_axes(node, facts, len(shape)) if shape is not None else None
     if shape is None or axes is None:
         return [None]
-    if attribute(node, "keepdims", 1):
+    if read_attribute(node, "keepdims", 1):
         return [tuple(Dim() if i in axes else d for i, d in enumerate(shape))]
     return [tuple(d for i, d in enumerate(shape) if i not in axes)]
 
 
-def arg_reduce(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_arg_reduce(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     shape = ins[0]
     if shape is None:
         return [None]
-    axis = attribute(node, "axis", 0) % len(shape)
-    kept = (Dim(),) if attribute(node, "keepdims", 1) else ()
+    axis = read_attribute(node, "axis", 0) % len(shape)
+    kept = (Dim(),) if read_attribute(node, "keepdims", 1) else ()
     return [(*shape[:axis], *kept, *shape[axis + 1 :])]
 
 
-def matmul(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_matmul(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     a, b = ins[0], ins[1]
     if a is None or b is None or not a or not b:
         return [None]
@@ -51,27 +61,32 @@ def matmul(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | Non
     return [(batch or ()) + a[-2:-1] + b[-1:]]
 
 
-def gemm(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_gemm(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     a, b = ins[0], ins[1]
     if a is None or b is None:
         return [None]
-    return [(a[1] if attribute(node, "transA", 0) else a[0], b[0] if attribute(node, "transB", 0) else b[1])]
+    return [
+        (
+            a[1] if read_attribute(node, "transA", 0) else a[0],
+            b[0] if read_attribute(node, "transB", 0) else b[1],
+        )
+    ]
 
 
-def packed_matmul(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
-    return [None if ins[0] is None else (*ins[0][:-1], Dim(attribute(node, "N", 1)))]
+def infer_packed_matmul(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+    return [None if ins[0] is None else (*ins[0][:-1], Dim(read_attribute(node, "N", 1)))]
 
 
-def transpose(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_transpose(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     shape = ins[0]
     if shape is None:
         return [None]
-    return [tuple(shape[i] for i in attribute(node, "perm", list(range(len(shape)))[::-1]))]
+    return [tuple(shape[i] for i in read_attribute(node, "perm", list(range(len(shape)))[::-1]))]
 
 
-def unsqueeze(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_unsqueeze(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     given = facts.ints.get(node.input[1], ()) if len(node.input) > 1 else ()
-    axes = attribute(node, "axes", None) or [d.coef for d in given]
+    axes = read_attribute(node, "axes", None) or [d.coef for d in given]
     if ins[0] is None or not axes:
         return [None]
     rank, rest = len(ins[0]) + len(axes), list(ins[0])
@@ -79,18 +94,18 @@ def unsqueeze(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | 
     return [tuple(Dim() if i in where else rest.pop(0) for i in range(rank))]
 
 
-def squeeze(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_squeeze(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     shape = ins[0]
     if shape is None:
         return [None]
-    axes = attribute(node, "axes", None)
+    axes = read_attribute(node, "axes", None)
     if axes is None and len(node.input) > 1:
         axes = [d.coef for d in facts.ints.get(node.input[1], ())]
     where = {axis % len(shape) for axis in axes} if axes else {i for i, d in enumerate(shape) if d == Dim()}
     return [tuple(d for i, d in enumerate(shape) if i not in where)]
 
 
-def gather_quantized(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_gather_quantized(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Block-quantized embedding; its last axis is as declared, since bytes may hold two values."""
     declared = facts.declared.get(node.output[0])
     if declared is not None or ins[1] is None:
@@ -98,33 +113,33 @@ def gather_quantized(node: Any, ins: list[Shape | None], facts: Facts) -> list[S
     return [(*ins[1], Dim(1, ("features",)))]
 
 
-def expand(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_expand(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [broadcast([ins[0], facts.ints.get(node.input[1])])]
 
 
-def filled(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_constant_of_shape(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [facts.ints.get(node.input[0])]
 
 
-def range_(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_range(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """[stop] rows when the stop is a number of rows."""
     stop = facts.ints.get(node.input[1])
     return [(stop[0],) if stop else (Dim(1, ("range",)),)]
 
 
-def shape_of(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_shape_of(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [None if ins[0] is None else (Dim(len(ins[0])),)]
 
 
-def scalar(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_scalar(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [()] * len(node.output)
 
 
-def quantize_dynamic(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_quantize_dynamic(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [ins[0], (), ()]
 
 
-def attention(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_attention(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Output like the query (its share of a packed QKV is not told apart), caches like the past with a
     context axis.
     """
@@ -137,35 +152,35 @@ def attention(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | 
     return [query, *past, *[None] * len(node.output)][: len(node.output)]
 
 
-def top_k(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_top_k(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Values and indices along `axis`, so many as input 1 says."""
     shape, count = ins[0], facts.ints.get(node.input[1]) if len(node.input) > 1 else None
     if shape is None:
         return [None, None]
-    axis = attribute(node, "axis", -1) % len(shape)
+    axis = read_attribute(node, "axis", -1) % len(shape)
     kept = count[0] if count else Dim(1, ("top",))
     return [(*shape[:axis], kept, *shape[axis + 1 :])] * 2
 
 
-def pooled(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_global_pool(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [None if ins[0] is None else (*ins[0][:2], *(Dim() for _ in ins[0][2:]))]
 
 
-def convolved(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_convolution(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     """Channels as many as filters; sizes are not told apart."""
     x, w = ins[0], ins[1]
     return [None if x is None or w is None else (x[0], w[0], *x[2:])]
 
 
-def windowed(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_pool(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     return [ins[0]] * len(node.output)
 
 
-def cache_update(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
+def infer_cache_update(node: Any, ins: list[Shape | None], facts: Facts) -> list[Shape | None]:
     shape = ins[0]
     if shape is None:
         return [None]
-    axis = attribute(node, "axis", -2) % len(shape)
+    axis = read_attribute(node, "axis", -2) % len(shape)
     return [(*shape[:axis], Dim(1, (CONTEXT,)), *shape[axis + 1 :])]
 
 
@@ -285,37 +300,37 @@ REDUCE = [
     "ReduceSumSquare",
 ]
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE, elementwise),
-    **dict.fromkeys(SAME, same),
-    **dict.fromkeys(REDUCE, reduce),
-    **dict.fromkeys(["ArgMax", "ArgMin"], arg_reduce),
-    **dict.fromkeys(["MatMul", "MatMulInteger"], matmul),
+    **dict.fromkeys(ELEMENTWISE, infer_elementwise),
+    **dict.fromkeys(SAME, infer_same),
+    **dict.fromkeys(REDUCE, infer_reduce),
+    **dict.fromkeys(["ArgMax", "ArgMin"], infer_arg_reduce),
+    **dict.fromkeys(["MatMul", "MatMulInteger"], infer_matmul),
     **MOVES,
-    "Gemm": gemm,
-    "Transpose": transpose,
-    "Unsqueeze": unsqueeze,
-    "Squeeze": squeeze,
-    "Einsum": einsum_shape,
-    "Expand": expand,
-    "ConstantOfShape": filled,
-    "Range": range_,
-    "TopK": top_k,
-    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool"], pooled),
-    **dict.fromkeys(["Conv", "ConvInteger"], convolved),
-    **dict.fromkeys(["MaxPool", "AveragePool", "LpPool"], windowed),
-    "Shape": shape_of,
-    "Size": scalar,
-    "DynamicQuantizeLinear": quantize_dynamic,
-    "Attention": attention,
-    "TensorScatter": cache_update,
-    **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("MatMulNBits", "MatMulBnb4")], packed_matmul),
+    "Gemm": infer_gemm,
+    "Transpose": infer_transpose,
+    "Unsqueeze": infer_unsqueeze,
+    "Squeeze": infer_squeeze,
+    "Einsum": infer_einsum,
+    "Expand": infer_expand,
+    "ConstantOfShape": infer_constant_of_shape,
+    "Range": infer_range,
+    "TopK": infer_top_k,
+    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool"], infer_global_pool),
+    **dict.fromkeys(["Conv", "ConvInteger"], infer_convolution),
+    **dict.fromkeys(["MaxPool", "AveragePool", "LpPool"], infer_pool),
+    "Shape": infer_shape_of,
+    "Size": infer_scalar,
+    "DynamicQuantizeLinear": infer_quantize_dynamic,
+    "Attention": infer_attention,
+    "TensorScatter": infer_cache_update,
+    **dict.fromkeys([f"{MICROSOFT}::{op}" for op in ("MatMulNBits", "MatMulBnb4")], infer_packed_matmul),
     **dict.fromkeys(
         [f"{MICROSOFT}::{op}" for op in ("FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")],
-        matmul,
+        infer_matmul,
     ),
-    f"{MICROSOFT}::GatherBlockQuantized": gather_quantized,
+    f"{MICROSOFT}::GatherBlockQuantized": infer_gather_quantized,
     **dict.fromkeys(
-        [f"{MICROSOFT}::{op}" for op in ("GroupQueryAttention", "MultiHeadAttention")], attention
+        [f"{MICROSOFT}::{op}" for op in ("GroupQueryAttention", "MultiHeadAttention")], infer_attention
     ),
     **specc_ops.RULES,
 }

@@ -44,7 +44,7 @@ def is_row(sym: str) -> bool:
     return sym == ROWS or sym.startswith(f"{ROWS}:")
 
 
-def moved(node: Any) -> str:
+def name_moved_rows(node: Any) -> str:
     """The symbol of rows that this node moved."""
     return f"{ROWS}:{node.name or (node.output[0] if node.output else node.op_type)}"
 
@@ -112,7 +112,7 @@ def _weight(d: Dim) -> tuple[bool, bool, bool, int]:
     return d.rows, d.context, bool(d.syms), d.coef
 
 
-def attribute(node: Any, name: str, default: Any) -> Any:
+def read_attribute(node: Any, name: str, default: Any) -> Any:
     """Value of an attribute of a node."""
     from onnx import helper
 
@@ -120,24 +120,24 @@ def attribute(node: Any, name: str, default: Any) -> Any:
     return helper.get_attribute_value(found[0]) if found else default
 
 
-def key(node: Any) -> str:
+def operator_name(node: Any) -> str:
     """Name of a node's operator with its domain, since names collide: "MatMul",
     "com.microsoft::Attention".
     """
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
-def axes_of(node: Any, facts: Facts, rank: int) -> list[int] | None:
+def read_axes(node: Any, facts: Facts, rank: int) -> list[int] | None:
     """Axes of a reduction, from attribute or input 1, [] if it reduces nothing; None where they are
     computed.
     """
-    axes = attribute(node, "axes", None)
+    axes = read_attribute(node, "axes", None)
     if axes is None and len(node.input) > 1 and node.input[1]:
         if node.input[1] not in facts.ints:
             return None
         axes = [d.coef for d in facts.ints[node.input[1]]]
     if not axes:
-        return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank))
+        return [] if read_attribute(node, "noop_with_empty_axes", 0) else list(range(rank))
     return [axis % rank for axis in axes] if rank else []
 
 

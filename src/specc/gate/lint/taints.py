@@ -6,24 +6,24 @@ from typing import Any
 
 from specc.gate.lint.movement import MOVES
 from specc.gate.lint.rules import ELEMENTWISE
-from specc.gate.lint.shapes import Facts, key
+from specc.gate.lint.shapes import Facts, operator_name
 
 COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Trilu")
 VALUELESS = ("Shape", "Size")
 PASSIVE = {*ELEMENTWISE, *MOVES, "Transpose", "Unsqueeze", "Squeeze", "Expand", "Softmax"}
 
 
-def spreads(node: Any, facts: Facts) -> bool:
+def is_spread(node: Any, facts: Facts) -> bool:
     """Whether a value of some rows meets, in one node, values that have a row axis."""
     lost = {name for name in node.input if name in facts.lost}
     return bool(lost) and any(facts.row_syms(name) for name in node.input if name not in lost)
 
 
-def learn(node: Any, facts: Facts, blamed: bool) -> None:
+def learn_taints(node: Any, facts: Facts, blamed: bool) -> None:
     """Passes the marks of the inputs on; blamed: a finding was made of this node, so that its output is told
     once.
     """
-    if key(node) in VALUELESS:
+    if operator_name(node) in VALUELESS:
         return
     outs = [name for name in node.output if name]
     if any(name in facts.data for name in node.input):
@@ -49,14 +49,14 @@ def learn_masks(node: Any, facts: Facts, outs: list[str]) -> None:
     """A comparison of places (not of data) that has an axis of rows, and everything that such a value is put
     into.
     """
-    compared = key(node) in COMPARISONS and (
+    compared = operator_name(node) in COMPARISONS and (
         node.op_type == "Trilu" or not facts.data.intersection(node.input)
     )
     rows = facts.fixed or any(facts.row_syms(name) for name in outs)
-    inherits = key(node) in PASSIVE and any(name in facts.masks for name in node.input)
+    inherits = operator_name(node) in PASSIVE and any(name in facts.masks for name in node.input)
     if (compared and (rows or node.op_type == "Trilu")) or inherits:
         facts.masks.update(outs)
     softmax = node.op_type in ("Softmax",) and node.input[0] in facts.masks
-    keeps = key(node) in PASSIVE and any(name in facts.weights for name in node.input)
+    keeps = operator_name(node) in PASSIVE and any(name in facts.weights for name in node.input)
     if softmax or keeps:
         facts.weights.update(outs)

@@ -12,10 +12,10 @@ def lint_report(path: str | Path, engine: str = "auto") -> dict[str, Any]:
     """Verdict and findings for an ONNX file, or for the target's graph of a bundle."""
     place = Path(path)
     graph = place / "target.onnx" if place.is_dir() else place
-    found = lint_file(graph, engine)
+    findings = lint_file(graph, engine)
     return {
-        "verdict": "failed" if found else "passed",
+        "verdict": "failed" if findings else "passed",
         "file": str(graph),
         "engine": engine,
-        "findings": [f.as_dict() for f in found],
+        "findings": [f.as_dict() for f in findings],
     }

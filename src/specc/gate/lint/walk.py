@@ -11,11 +11,11 @@ from typing import Any
 from specc.errors import EnvironmentFault, InputError
 from specc.gate.lint import bodies, taints
 from specc.gate.lint.engines import judge_engine
-from specc.gate.lint.facts import facts_of, learn
-from specc.gate.lint.findings import MIX_FIX, Finding, finding
+from specc.gate.lint.facts import collect_facts, learn
+from specc.gate.lint.findings import MIX_FIX, Finding, make_finding
 from specc.gate.lint.judges import JUDGES, RANDOM
 from specc.gate.lint.rules import RULES
-from specc.gate.lint.shapes import Facts, key
+from specc.gate.lint.shapes import Facts, operator_name
 
 
 def lint_file(path: str | Path, engine: str = "auto") -> list[Finding]:
@@ -43,26 +43,26 @@ def lint_model(model: Any, engine: str = "auto") -> list[Finding]:
 
         model = inliner.inline_local_functions(model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 20)
-    facts = facts_of(model.graph, opset)
-    found = [*walk(model.graph, facts), *judge_outputs(model.graph, facts)]
-    blamed = {(f.node, f.op) for f in found}
-    found += [f for f in judge_engine(model, engine) if (f.node, f.op) not in blamed]
-    return list(dict.fromkeys(found))
+    facts = collect_facts(model.graph, opset)
+    findings = [*walk(model.graph, facts), *judge_outputs(model.graph, facts)]
+    blamed = {(f.node, f.op) for f in findings}
+    findings += [f for f in judge_engine(model, engine) if (f.node, f.op) not in blamed]
+    return list(dict.fromkeys(findings))
 
 
 def walk(graph: Any, facts: Facts) -> Iterator[Finding]:
     """Findings of a graph's nodes and of the graphs within them."""
     for node in graph.node:
-        found = list(judge(node, facts))
-        if any(attribute.HasField("g") for attribute in node.attribute):
-            found += bodies.judge(node, facts, walk)
+        findings = list(judge_node(node, facts))
+        if any(read_attribute.HasField("g") for read_attribute in node.attribute):
+            findings += bodies.judge_body(node, facts, walk)
         else:
             learn(node, facts)
-        taints.learn(node, facts, blamed=bool(found))
-        yield from found
+        taints.learn_taints(node, facts, blamed=bool(findings))
+        yield from findings
 
 
-def judge(node: Any, facts: Facts) -> Iterator[Finding]:
+def judge_node(node: Any, facts: Facts) -> Iterator[Finding]:
     """Findings of one node, before its outputs are known."""
     ins = [facts.shapes.get(name) for name in node.input]
     reading = [
@@ -71,13 +71,13 @@ def judge(node: Any, facts: Facts) -> Iterator[Finding]:
     unknown = any(name and facts.shapes.get(name) is None for name in node.input)
     if not reading and not unknown and node.op_type not in RANDOM:
         return
-    if key(node) in JUDGES:
-        yield from JUDGES[key(node)](node, ins, facts)
-    elif key(node) not in RULES and key(node) not in ("Constant", *bodies.OPS):
-        why = f"the operator {key(node)} is not known to keep rows apart"
-        yield finding(node, why, "express it in known operators")
-    if taints.spreads(node, facts):
-        yield finding(node, "what was taken from some rows of the call reaches its other rows", MIX_FIX)
+    if operator_name(node) in JUDGES:
+        yield from JUDGES[operator_name(node)](node, ins, facts)
+    elif operator_name(node) not in RULES and operator_name(node) not in ("Constant", *bodies.OPS):
+        why = f"the operator {operator_name(node)} is not known to keep rows apart"
+        yield make_finding(node, why, "express it in known operators")
+    if taints.is_spread(node, facts):
+        yield make_finding(node, "what was taken from some rows of the call reaches its other rows", MIX_FIX)
 
 
 def judge_outputs(graph: Any, facts: Facts) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def judge_outputs(graph: Any, facts: Facts) -> Iterator[Finding]:
     if len(shape) < 4 and any(d.context for d in shape):
         producer = next((node for node in graph.node if first in node.output), None)
         if producer is not None:
-            yield finding(
+            yield make_finding(
                 producer,
                 "rows of the output are not the rows of the call: they were joined or shifted",
                 MIX_FIX,
