@@ -6,8 +6,8 @@ Runs from a checkout: nothing of specc needs to be installed, and neither torch 
 a C compiler, cmake, make or ninja, and the packages of PACKAGES. Takes what it finds of nvcc (SPECC_NVCC or
 PATH), TensorRT's headers (TENSORRT_INCLUDE), CUDA's headers (CUDA_INCLUDE) and bundles made elsewhere
 (--bundle, one or several; graphs are finalized here). Each step says passed, failed, or skipped with its
-reason; `report.json` and logs lie under --out. Exit 0: no step failed; 1: one did; 3: nothing of a GPU could be
-tried. --dry-run only says which step could run.
+reason; `report.json` and logs lie under --out. Exit 0: no step failed; 1: one did; 3: nothing of a GPU could
+be tried. --dry-run only says which step could run.
 """
 
 from __future__ import annotations
@@ -162,7 +162,10 @@ TARGETS = (
     "stub_version",
 )
 """Of the build, what this script runs."""
-HEADERS = "from specc.runtime.nvidia import tensorrt_headers as headers; print('compiled with the headers of', headers())"
+HEADERS = """
+from specc.runtime.nvidia import tensorrt_headers
+print('compiled with the headers of', tensorrt_headers())
+"""
 
 
 def find_headers() -> tuple[str | None, str | None]:

@@ -36,7 +36,7 @@ def compile_kernels(to: Path, *flags: str) -> None:
 
 
 def test_kernels_have_no_fused_operations(tmp_path: Path) -> None:
-    """The build's flag gives no fused multiply-add on doubles; without it there are some (negative control)."""
+    """The build's flag gives no fused multiply-add on doubles; without it there are some."""
     compile_kernels(tmp_path / "as_built.ptx", "--fmad=false", "-ptx", "-arch=compute_90")
     compile_kernels(tmp_path / "fused.ptx", "-ptx", "-arch=compute_90")
     assert "fma.rn.f64" not in (tmp_path / "as_built.ptx").read_text()

@@ -72,7 +72,7 @@ def test_engines_of_another_gpu_are_refused(bundle: Path) -> None:
 
 
 def test_gate_then_the_same_text_on_and_off(bundle: Path) -> None:
-    """The gate's verdict is bound to the GPU; coupled text is the same, speculation on or off (R43, R44, R48)."""
+    """The gate's verdict is bound to the GPU; coupled text is one, speculation on or off (R43, R44, R48)."""
     from specc.gate.run import judge_bundle
 
     with Model.open(bundle) as model:
