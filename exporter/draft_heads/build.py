@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from specc.contracts.draft_kinds import KINDS, import_function
 from specc.errors import InputError
 from specc.exporter.draft_heads.file import PROBE_IDS, DraftHeadFile
 from specc.exporter.draft_heads.modules import FeatureHead, MedusaHead, OwnRowsMedusaHead, build_feature_head
@@ -20,23 +21,33 @@ def build_draft_head(file: DraftHeadFile, target: Any) -> FeatureHead | MedusaHe
     apart = ("draft_ids", PROBE_IDS, "probe.rows")
     own = {name: tensor.float() for name, tensor in file.tensors.items() if name not in apart}
     try:
-        if file.kind == "feature":
-            head = build_feature_head(target, file.ids)
-            fit_parts(head, own)
-            head.parts.load_state_dict(own)
-            head.parts.eval()
-            return head
-        if "depth" in file.metadata:
-            k, hidden = int(file.metadata["k"]), int(file.metadata["hidden"])
-            deep = OwnRowsMedusaHead(k, int(file.metadata["depth"]), len(file.ids), hidden)
-            deep.load_state_dict(own)
-            return deep.eval()
-        medusa = MedusaHead(target.get_output_embeddings().weight.detach()[file.ids], int(file.metadata["k"]))
-        medusa.load_state_dict(own, strict=False)
-        return medusa.eval()
+        head: FeatureHead | MedusaHead = import_function(KINDS[file.kind].build_head)(file, own, target)
+        return head
     except (RuntimeError, IndexError, KeyError) as error:
         text = str(error).splitlines()[0]
         raise InputError(f"the head does not fit the target ({text}); it was made for another one") from error
+
+
+def build_feature(file: DraftHeadFile, tensors: dict[str, torch.Tensor], target: Any) -> FeatureHead:
+    """A feature head with the tensors of its file (fp32)."""
+    head = build_feature_head(target, file.ids)
+    fit_parts(head, tensors)
+    head.parts.load_state_dict(tensors)
+    head.parts.eval()
+    return head
+
+
+def build_medusa(file: DraftHeadFile, tensors: dict[str, torch.Tensor], target: Any) -> MedusaHead:
+    """Parallel heads with the tensors of their file (fp32); published ones may have output rows of their own."""
+    k = int(file.metadata["k"])
+    if "depth" in file.metadata:
+        hidden, depth = int(file.metadata["hidden"]), int(file.metadata["depth"])
+        deep = OwnRowsMedusaHead(k, depth, len(file.ids), hidden)
+        deep.load_state_dict(tensors)
+        return deep.eval()
+    medusa = MedusaHead(target.get_output_embeddings().weight.detach()[file.ids], k)
+    medusa.load_state_dict(tensors, strict=False)
+    return medusa.eval()
 
 
 def fit_parts(head: FeatureHead, own: dict[str, torch.Tensor]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from specc.contracts.draft_kinds import KINDS, import_function
 from specc.contracts.engine_plan import EnginePlan
 from specc.exporter.export import ExportResult
 from specc.progress import Progress, no_progress
@@ -25,20 +26,20 @@ def export_draft_head(
     from specc.exporter.draft_heads.build import build_draft_head
     from specc.exporter.draft_heads.check import check_draft_head, compute_draft_reference
     from specc.exporter.draft_heads.file import load_draft_head
-    from specc.exporter.draft_heads.modules import FeatureHead, MedusaHead
-    from specc.exporter.draft_heads.trace import trace_feature, trace_medusa
     from specc.exporter.graph.files import write_graph
     from specc.exporter.lower.dialects import lower_graph
     from specc.exporter.rewrites.fuse import fuse_graph
 
     started, progress = time.monotonic(), progress or no_progress
     progress("load", 0.0)
-    head = build_draft_head(load_draft_head(path), target.load())
-    if isinstance(head, MedusaHead):
+    file = load_draft_head(path)
+    kind = KINDS[file.kind]
+    head: Any = build_draft_head(file, target.load())
+    if kind.is_parallel:
         head.cut(plan.widths[0])
     progress("trace", 0.2)
     expected = compute_draft_reference(head, plan)
-    graph = trace_feature(head, plan) if isinstance(head, FeatureHead) else trace_medusa(head, plan.name)
+    graph = import_function(kind.trace_head)(head, plan)
     errors = {"trace": check_draft_head(graph, expected, "trace")}
     progress("fuse", 0.6)
     graph = fuse_graph(graph)

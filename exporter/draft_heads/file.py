@@ -12,10 +12,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
+from specc.contracts.draft_kinds import KINDS
 from specc.errors import InputError
 
 FORMAT, VERSION = "specc-head", "1"
-KINDS = ("feature", "medusa")
+KINDS_WITH_HEAD = tuple(name for name, kind in KINDS.items() if kind.build_head)
 PROBE_IDS = "probe.ids"
 """Ids whose embedding rows a published head brings along as `probe.rows`."""
 
@@ -55,7 +56,7 @@ class DraftHeadFile:
 
     @property
     def kind(self) -> str:
-        """feature or medusa."""
+        """A name of KINDS_WITH_HEAD."""
         return self.metadata["kind"]
 
     @property
@@ -74,7 +75,11 @@ def load_draft_head(path: Path) -> DraftHeadFile:
         raise InputError(
             f"cannot read the head {path}: {error}; name a file that `specc distill` wrote"
         ) from error
-    if metadata.get("format") != FORMAT or metadata.get("kind") not in KINDS or "draft_ids" not in tensors:
+    if (
+        metadata.get("format") != FORMAT
+        or metadata.get("kind") not in KINDS_WITH_HEAD
+        or "draft_ids" not in tensors
+    ):
         raise InputError(f"{path} is no draft head; name a file that `specc distill` wrote")
     return DraftHeadFile(metadata, tensors)
 

@@ -87,7 +87,7 @@ def trace_feature(head: FeatureHead, plan: EnginePlan) -> Graph:
     return graph
 
 
-def trace_medusa(head: MedusaHead, name: str) -> Graph:
+def trace_medusa(head: MedusaHead, plan: EnginePlan) -> Graph:
     """Trace a medusa head: hidden state [1, H] -> logits of every block [k, Vd]."""
     hidden = torch.zeros(1, head.width)
     with torch.no_grad(), silence_libraries():
@@ -101,7 +101,7 @@ def trace_medusa(head: MedusaHead, name: str) -> Graph:
             input_names=["hidden"],
             output_names=["logits"],
         )
-    return wrap_program(program, name)
+    return wrap_program(program, plan.name)
 
 
 class MedusaCall(torch.nn.Module):

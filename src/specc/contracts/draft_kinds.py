@@ -1,13 +1,15 @@
 """The kinds of drafters: one record each, and the drafter that a recipe asks for.
 
-A new kind is a record in KINDS and one row of the drafter table of the C runtime. A new recipe key is also a field of
-`Draft` and a row of READERS.
+A new kind is a record in KINDS and one row of the drafter table of the C runtime; a new recipe key is also a field of
+`Draft` and a row of READERS. Code of higher layers that a kind needs is named by its dotted name and imported when it
+is called, so that this module imports neither torch nor those layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Literal
 
 from specc.contracts.scheme import DEFAULT_SCHEME, Scheme, read_scheme
@@ -62,6 +64,18 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class Training:
+    """How `specc distill` makes a drafter of a kind."""
+
+    name: str
+    """Value of its option --kind."""
+    options: tuple[str, ...] = ()
+    """Its options that not every kind has a use for."""
+    head: str = ""
+    """Dotted name of `start(target, spec, ids, settings)`: a fresh draft head in training."""
+
+
+@dataclass(frozen=True)
 class DraftKind:
     """Everything that one kind of drafter is, for recipe, plan, manifest, build and distillation."""
 
@@ -85,14 +99,40 @@ class DraftKind:
     """Fields of Draft that the manifest repeats."""
     manifest_constants: Mapping[str, str] = field(default_factory=dict)
     """What the manifest says of every drafter of the kind."""
+    offline: str = ""
+    """Dotted name of `open(planned, part, most)`: sample -> what it proposes along the target's answer, as floats."""
+    build_head: str = ""
+    """Dotted name of `build(file, tensors, target)`: the module of its head file beside the float target."""
+    trace_head: str = ""
+    """Dotted name of `trace(module, plan)`: the graph of that module."""
+    training: Training | None = None
+    """None: `specc distill` does not make it."""
 
 
 KINDS: Mapping[str, DraftKind] = {
     kind.name: kind
     for kind in (
-        DraftKind("ngram", keys=("min_match", "max_match"), manifest_keys=("min_match", "max_match")),
-        DraftKind("model", keys=("checkpoint", "revision", "scheme", "draft"), weights="checkpoint"),
-        DraftKind("early-exit", keys=("layers", "norm"), weights="target", head_numbers=("layers",)),
+        DraftKind(
+            "ngram",
+            keys=("min_match", "max_match"),
+            manifest_keys=("min_match", "max_match"),
+            offline="specc.pipeline.tuning.open_lookup",
+        ),
+        DraftKind(
+            "model",
+            keys=("checkpoint", "revision", "scheme", "draft"),
+            weights="checkpoint",
+            offline="specc.pipeline.tuning.open_model",
+            training=Training("small", ("layers", "epochs")),
+        ),
+        DraftKind(
+            "early-exit",
+            keys=("layers", "norm"),
+            weights="target",
+            head_numbers=("layers",),
+            offline="specc.pipeline.tuning.open_early_exit",
+            training=Training("early-exit", ("layers", "epochs")),
+        ),
         DraftKind("none", is_drafter=False),
         DraftKind(
             "table",
@@ -100,6 +140,8 @@ KINDS: Mapping[str, DraftKind] = {
             reads_table=True,
             manifest_keys=("min_count",),
             manifest_constants={"file": DRAFT_TABLE},
+            offline="specc.pipeline.tuning.open_table",
+            training=Training("table"),
         ),
         DraftKind(
             "feature",
@@ -109,6 +151,10 @@ KINDS: Mapping[str, DraftKind] = {
             dialects=("specc-cpu", "ort"),
             manifest_keys=("stop",),
             manifest_constants={"engine": "draft"},
+            offline="specc.pipeline.tuning.open_feature",
+            build_head="specc.exporter.draft_heads.build.build_feature",
+            trace_head="specc.exporter.draft_heads.trace.trace_feature",
+            training=Training("feature", ("ids", "epochs"), "specc.distill.heads.feature_training"),
         ),
         DraftKind(
             "medusa",
@@ -119,6 +165,10 @@ KINDS: Mapping[str, DraftKind] = {
             dialects=("specc-cpu", "ort"),
             manifest_keys=("stop",),
             manifest_constants={"engine": "draft"},
+            offline="specc.pipeline.tuning.open_medusa",
+            build_head="specc.exporter.draft_heads.build.build_medusa",
+            trace_head="specc.exporter.draft_heads.trace.trace_medusa",
+            training=Training("medusa", ("ids", "epochs"), "specc.distill.heads.medusa_training"),
         ),
         DraftKind("staged", keys=("stages",), is_drafter=False),
         DraftKind("auto", keys=("stages",), is_drafter=False),
@@ -126,6 +176,19 @@ KINDS: Mapping[str, DraftKind] = {
 }
 AUTO_DRAFT = Draft("auto", stages=(Draft("ngram"),))
 """`draft: auto` without stages to choose from."""
+
+
+def import_function(name: str) -> Callable[..., Any]:
+    """The function with that dotted name."""
+    module, _, function = name.rpartition(".")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
+def list_modules(*fields: str) -> tuple[str, ...]:
+    """Modules of the functions that all records name in these fields: code that a cache key must cover."""
+    names = [getattr(kind, field) for kind in KINDS.values() for field in fields]
+    return tuple(sorted({name.rpartition(".")[0] for name in names if name}))
 
 
 def read_draft(table: Table) -> Draft:

@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specc.contracts.draft_kinds import Draft
+from specc.contracts.draft_kinds import KINDS, Draft, list_modules
 from specc.contracts.files import describe_file
 from specc.contracts.plan import Plan, make_plan
 from specc.contracts.recipe import Recipe
@@ -41,12 +41,12 @@ wait for weights (assumed).
 CODE = (
     "specc.calib",
     "specc.exporter.checkpoint.checkpoint",
-    "specc.exporter.draft_heads.build",
     "specc.exporter.draft_heads.file",
     "specc.generate.template",
     "specc.pipeline.choice",
     "specc.pipeline.dialogue",
     "specc.pipeline.tuning",
+    *list_modules("offline", "build_head"),
 )
 
 
@@ -73,7 +73,8 @@ def choose_draft(planned: Planned, clock: Clock) -> Planned:
 
 def is_open(recipe: Recipe) -> bool:
     """Whether the recipe leaves something to be chosen."""
-    return recipe.draft.kind == "auto" or (recipe.measured_k and recipe.draft.kind != "none")
+    is_drafting = any(KINDS[part.kind].is_drafter for part in recipe.draft.parts)
+    return recipe.draft.kind == "auto" or (recipe.measured_k and is_drafting)
 
 
 def apply_known_choice(planned: Planned) -> Planned:

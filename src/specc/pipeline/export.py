@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specc.contracts.draft_kinds import list_modules
 from specc.contracts.engine_plan import EnginePlan
 from specc.contracts.files import describe_file
 from specc.pipeline.cache import CacheEntry, run_stage, tool_versions
@@ -27,7 +28,7 @@ GRAPH_CODE = ("specc.exporter.export", "specc.exporter.checkpoint.checkpoint", "
 TensorRT builder, not draft heads; static scales have a key of their own."""
 NORM_CODE = ("specc.exporter.draft_heads.file",)
 """And of an early exit with a norm of its own."""
-HEAD_CODE = (*GRAPH_CODE, "specc.exporter.draft_heads.export")
+HEAD_CODE = (*GRAPH_CODE, "specc.exporter.draft_heads.export", *list_modules("build_head", "trace_head"))
 """What decides the graph of a trained draft head."""
 
 
