@@ -50,7 +50,14 @@ class Info:
 
 
 class Model:
-    """Opened by Model.open, Model.table or Model.from_parts; a context manager."""
+    """Opened by Model.open, Model.table or Model.from_parts; a context manager.
+
+    >>> from specc import Model
+    >>> with Model.open("bundle") as model:
+    ...     info = model.info
+    >>> info.k_max, info.enabled, info.reasons
+    (4, False, ('uncertified-device',))
+    """
 
     def __init__(self, handle: Any, keep: list[Any], loaded: Library) -> None:
         self._library, self._c = loaded, handle

@@ -40,7 +40,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Request(Options):
-    """One generation: the sampling options and how to draw, when to stop, whether to speculate."""
+    """One generation: the sampling options and how to draw, when to stop, whether to speculate.
+
+    >>> from dataclasses import asdict
+    >>> from specc import Model, Request
+    >>> request = Request(temperature=0.7, top_p=0.9, rule="coupled", seed=7, max_new_tokens=8)
+    >>> with Model.open("bundle") as model, model.session() as session:
+    ...     result = session.run([72, 105], **asdict(request))
+    >>> result.seed
+    7
+    """
 
     rule: str = "rejection"  # or "coupled"
     speculation: bool = True  # False: off with reason `requested`

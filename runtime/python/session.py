@@ -78,7 +78,16 @@ class Result:
 
 
 class Session:
-    """Made by Model.session(). Belongs to one thread at a time; `cancel` may be called from any thread."""
+    """Made by Model.session(). Belongs to one thread at a time; `cancel` may be called from any thread.
+
+    >>> from specc import Model
+    >>> with Model.open("bundle") as model, model.session() as session:
+    ...     for event in session.generate([72, 105], temperature=0.8, seed=1, max_new_tokens=8):
+    ...         piece = event.text  # whole UTF-8, may be shown at once
+    ...     result = session.run([72, 105], temperature=0.8, seed=1, max_new_tokens=8)
+    >>> len(result.tokens), result.finish_reason
+    (8, 'length')
+    """
 
     def __init__(self, library: Library, model: Any, owner: object) -> None:
         pointer = ffi.new("specc_session **")

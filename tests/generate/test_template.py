@@ -38,14 +38,14 @@ def prompter(adds_bos: bool = True, template: str | None = TEMPLATE) -> Prompter
 def test_one_begin_token_whoever_writes_it(adds_bos: bool) -> None:
     """R23: the template writes it, or the text does, or the tokenizer does; never two of them."""
     made = prompter(adds_bos)
-    assert made.user("hi").count(0) == 1 and made.user("hi")[0] == 0
+    assert made.encode_user("hi").count(0) == 1 and made.encode_user("hi")[0] == 0
     rendered = made.render([{"role": "user", "content": "hi"}])
-    assert rendered == "<s>[user]hi>" and made.raw(rendered) == made.user("hi")
-    assert made.raw("hi").count(0) == int(adds_bos)
+    assert rendered == "<s>[user]hi>" and made.encode_raw(rendered) == made.encode_user("hi")
+    assert made.encode_raw("hi").count(0) == int(adds_bos)
 
 
 def test_template_without_begin_token_adds_none() -> None:
-    assert 0 not in prompter(True, TEMPLATE.replace("{{ bos_token }}", "")).user("hi")
+    assert 0 not in prompter(True, TEMPLATE.replace("{{ bos_token }}", "")).encode_user("hi")
 
 
 def test_ids_equal_transformers(tmp_path: Any) -> None:
@@ -58,14 +58,14 @@ def test_ids_equal_transformers(tmp_path: Any) -> None:
         messages = [{"role": "system", "content": "é"}, {"role": "user", "content": "hi\n"}]
         wanted = reference.apply_chat_template(messages, tokenize=True, add_generation_prompt=True)
         wanted = wanted["input_ids"] if hasattr(wanted, "keys") else wanted
-        assert prompter(adds_bos).chat(messages) == list(wanted)
+        assert prompter(adds_bos).encode_chat(messages) == list(wanted)
 
 
 def test_without_a_template_text_is_taken_as_it_is() -> None:
     made = prompter(True, None)
-    assert made.user("hi") == made.raw("hi") and not made.has_template
+    assert made.encode_user("hi") == made.encode_raw("hi") and not made.has_template
     with pytest.raises(InputError, match="no chat template; use --raw"):
-        made.chat([{"role": "user", "content": "hi"}])
+        made.encode_chat([{"role": "user", "content": "hi"}])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_without_a_template_text_is_taken_as_it_is() -> None:
 )
 def test_templates_that_refuse_or_try_to_break_out(template: str, found: str) -> None:
     with pytest.raises(InputError, match=found):
-        prompter(True, template).user("hi")
+        prompter(True, template).encode_user("hi")
 
 
 def test_what_templates_expect_is_there() -> None:
@@ -96,4 +96,4 @@ def test_what_templates_expect_is_there() -> None:
 def test_long_texts_are_not_cut() -> None:
     made = tokenizer(True)
     made.enable_truncation(4)
-    assert len(Prompter(made, None, 0, (1,)).raw("x" * 100)) == 101
+    assert len(Prompter(made, None, 0, (1,)).encode_raw("x" * 100)) == 101

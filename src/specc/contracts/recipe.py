@@ -138,7 +138,13 @@ class Recipe:
 
 
 def load_recipe(path: str | Path) -> Recipe:
-    """Read and check a recipe. Raises InputError (no such file) or RecipeError (file:line: found; allowed)."""
+    """Read and check a recipe. Raises InputError (no such file) or RecipeError (file:line: found; allowed).
+
+    >>> from specc import load_recipe
+    >>> recipe = load_recipe("recipe.yaml")
+    >>> recipe.target.checkpoint, recipe.draft.kind, recipe.k
+    ('tiny', 'ngram', 4)
+    """
     root = read_table(Path(path))
     root.check_keys(*KEYS)
     k = read_k(root)

@@ -40,8 +40,8 @@ def prompt_ids(bundle: Bundle, ask: Ask) -> list[int]:
         raise InputError("the prompt is empty; give some text with -p")
     if any("\ud800" <= letter <= "\udfff" for letter in ask.prompt):
         raise InputError("the prompt is not valid UTF-8; write it in UTF-8")
-    prompter = Prompter.of(bundle)
-    return prompter.raw(ask.prompt) if ask.raw else prompter.user(ask.prompt)
+    prompter = Prompter.from_bundle(bundle)
+    return prompter.encode_raw(ask.prompt) if ask.raw else prompter.encode_user(ask.prompt)
 
 
 def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: None) -> dict[str, Any]:

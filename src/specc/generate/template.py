@@ -38,7 +38,14 @@ class Generation(Extension):
 
 
 class Prompter:
-    """Turns text or messages into the ids that the bundle's model was trained on."""
+    """Turns text or messages into the ids that the bundle's model was trained on.
+
+    >>> from pathlib import Path
+    >>> from specc import Prompter, read_bundle
+    >>> prompter = Prompter.from_bundle(read_bundle(Path("bundle")))
+    >>> prompter.encode_user("Hi")  # the tiny model has no chat template and one id a byte
+    [72, 105]
+    """
 
     def __init__(
         self,
@@ -54,7 +61,7 @@ class Prompter:
         tokenizer.no_padding()
 
     @classmethod
-    def of(cls, bundle: Bundle) -> Prompter:
+    def from_bundle(cls, bundle: Bundle) -> Prompter:
         """The prompter of a bundle; without a template where its recipe says `prompt_template: none`."""
         part = bundle.manifest["tokenizer"]
         chat = part["chat_template"] if bundle.manifest.get("prompt_template", "chat") == "chat" else None
@@ -68,19 +75,23 @@ class Prompter:
         """Whether messages can be rendered."""
         return self._template is not None
 
-    def raw(self, text: str) -> list[int]:
+    def encode_raw(self, text: str) -> list[int]:
         """Ids of the text as it stands; a begin token that is already written out is not put there twice."""
         ids = list(self._tokenizer.encode(text, add_special_tokens=True).ids)
         twice = self._bos is not None and ids[:2] == [self._bos, self._bos]
         return ids[1:] if twice else ids
 
-    def chat(self, messages: Messages) -> list[int]:
+    def encode_chat(self, messages: Messages) -> list[int]:
         """Ids of the rendered template; its begin token, if any, is the template's own."""
         return list(self._tokenizer.encode(self.render(messages), add_special_tokens=False).ids)
 
-    def user(self, text: str) -> list[int]:
+    def encode_user(self, text: str) -> list[int]:
         """One question of a user; raw where the bundle has no template."""
-        return self.chat([{"role": "user", "content": text}]) if self.has_template else self.raw(text)
+        return (
+            self.encode_chat([{"role": "user", "content": text}])
+            if self.has_template
+            else self.encode_raw(text)
+        )
 
     def render(self, messages: Messages) -> str:
         """The conversation as text, ready for the assistant's turn. Raises InputError with the template's own

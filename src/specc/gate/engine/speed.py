@@ -282,9 +282,9 @@ def load_prompt_classes(
         from specc.contracts.bundle.manifest import read_bundle
         from specc.generate.template import Prompter
 
-        prompter = Prompter.of(read_bundle(folder))
+        prompter = Prompter.from_bundle(read_bundle(folder))
         classes = {
-            name: tuple(tuple(prompter.user(text)) for text in texts[:prompts])
+            name: tuple(tuple(prompter.encode_user(text)) for text in texts[:prompts])
             for name, texts in load("tuning").items()
         }
     except (ImportError, SpeccError, OSError):
