@@ -168,10 +168,10 @@ def make_feature_stage(sample: Sample, head: Any, ids: Any, depth: int, stop: fl
 
     `ids`: int64 [Vd], the target id of each column of the head.
     """
-    from specc.calib.batches import batch_of
+    from specc.calib.batches import stack_samples
     from specc.calib.head_predictions import predict
 
-    predictions = predict(head, batch_of([sample]), ids, depth)
+    predictions = predict(head, stack_samples([sample]), ids, depth)
     proposals = np.full((depth, len(sample.ids)), NO_TOKEN, np.int64)
     confidence, predicted = predictions.confidence[:, 0].numpy(), predictions.predicted[:, 0].numpy()
     proposals[:, 2:] = np.where(confidence < stop, NO_TOKEN, predicted)[:, : proposals.shape[1] - 2]

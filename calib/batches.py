@@ -30,7 +30,7 @@ class Rows:
     """bool [b, L]: rows that are measured or trained on."""
 
 
-def batch_of(samples: Sequence[Sample], whole: bool = False) -> Rows:
+def stack_samples(samples: Sequence[Sample], whole: bool = False) -> Rows:
     """Stack samples that carry hidden states; each needs at least 3 ids.
 
     Rows count whose next token is the answer's. With `whole` all rows count: the target's distribution within
@@ -56,22 +56,22 @@ def batch_of(samples: Sequence[Sample], whole: bool = False) -> Rows:
 
 def plan_batches(lengths: Sequence[int], tokens: int, seed: int, epoch: int) -> list[list[int]]:
     """Indices of each batch of one epoch; a batch has about `tokens` rows, padding included."""
-    draws = torch.Generator().manual_seed(seed * 1009 + epoch)
-    order = torch.randperm(len(lengths), generator=draws).tolist()
+    generator = torch.Generator().manual_seed(seed * 1009 + epoch)
+    order = torch.randperm(len(lengths), generator=generator).tolist()
     batches: list[list[int]] = []
     for start in range(0, len(order), GROUP):
         group = sorted(order[start : start + GROUP], key=lambda i: (lengths[i], i))
-        batches += cut(group, lengths, tokens)
-    mixed = torch.randperm(len(batches), generator=draws).tolist()
-    return [batches[i] for i in mixed]
+        batches += cut_batches(group, lengths, tokens)
+    shuffled = torch.randperm(len(batches), generator=generator).tolist()
+    return [batches[i] for i in shuffled]
 
 
-def cut(group: Sequence[int], lengths: Sequence[int], tokens: int) -> list[list[int]]:
+def cut_batches(group: Sequence[int], lengths: Sequence[int], tokens: int) -> list[list[int]]:
     """Runs of a sorted group whose padded size stays within `tokens` (one sample at least)."""
-    out: list[list[int]] = []
+    batches: list[list[int]] = []
     for i in group:
-        if out and lengths[i] * (len(out[-1]) + 1) <= tokens:
-            out[-1].append(i)
+        if batches and lengths[i] * (len(batches[-1]) + 1) <= tokens:
+            batches[-1].append(i)
         else:
-            out.append([i])
-    return out
+            batches.append([i])
+    return batches

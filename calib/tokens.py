@@ -61,12 +61,12 @@ class Text:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def calibration_key(path: Path | None) -> str:
+def identify_text(path: Path | None) -> str:
     """What the text depends on, without reading the library: the file's hash, or the Python version."""
     return f"documentation of Python {platform.python_version()}" if path is None else read_text(path).sha256
 
 
-def calibration_text(path: Path | None) -> Text:
+def load_text(path: Path | None) -> Text:
     """The file at `path`, or the standard library's documentation where there is none."""
     return read_documentation() if path is None else read_text(path)
 
@@ -109,7 +109,7 @@ def extract_docstrings(module: str) -> Iterator[str]:
             yield text
 
 
-def calibration_ids(encode: Callable[[str], Sequence[int]], text: Text, limit: int = LIMIT) -> list[int]:
+def tokenize_text(encode: Callable[[str], Sequence[int]], text: Text, limit: int = LIMIT) -> list[int]:
     """The first `limit` ids of the text. Raises InputError where it gives too few to measure anything."""
     ids = list(encode(text.text[: limit * CHARACTERS_PER_TOKEN]))[:limit]
     if len(ids) < LEAST:

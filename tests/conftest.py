@@ -85,9 +85,8 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(b"weights")
     counter = SimpleNamespace(exports=0, folder=folder)
-    spec = ModelSpec(
-        "llama", 258, 258, 2, 32, 4, 2, 8, 64, 2048, True, (1,), 0, 20000, "i" * 64, "w" * 64, None, None
-    )
+    shape = (258, 258, 2, 32, 4, 2, 8, 64, 2048)
+    spec = ModelSpec("llama", *shape, True, (1,), 0, 20000, "i" * 64, "w" * 64, None, None)
     text = byte_tokenizer()
 
     def save_tokenizer(place: Path) -> Path:

@@ -125,7 +125,9 @@ def test_half_precision_halves_the_cache(write_recipe: Write) -> None:
 
 
 def test_what_would_fit_instead(write_recipe: Write) -> None:
-    """8 B weights are too much for 8 GB but for 4 bits and a short context; a long one is cured by a shorter one."""
+    """8 B weights are too much for 8 GB but for 4 bits and a short context; a long one is cured by a shorter
+    one.
+    """
     tight = planned(write_recipe, "jetson-orin-nano-8gb")
     assert (
         not tight.fits

@@ -135,6 +135,9 @@ def test_the_digest_follows_what_is_built(write_recipe: Write) -> None:
 
 
 def test_a_plan_needs_neither_torch_nor_weights() -> None:
-    code = "import sys, specc.contracts.plan, specc.pipeline.build, specc.cli; print({'torch', 'transformers'} & set(sys.modules))"
+    code = (
+        "import sys, specc.contracts.plan, specc.pipeline.build, specc.cli; "
+        "print({'torch', 'transformers'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

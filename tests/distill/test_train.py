@@ -11,7 +11,7 @@ import torch
 from support import tiny
 
 from specc.calib.batch import AnswerRequest, Batch
-from specc.calib.batches import batch_of, plan_batches
+from specc.calib.batches import plan_batches, stack_samples
 from specc.calib.head_predictions import count_accepted, predict
 from specc.calib.samples import Sample
 from specc.calib.unroll import unroll
@@ -51,7 +51,7 @@ def fresh() -> FeatureHead:
 
 
 def test_unrolled_steps_are_what_drafting_computes(samples: list[Sample]) -> None:
-    head, rows = fresh(), batch_of(samples[:1])
+    head, rows = fresh(), stack_samples(samples[:1])
     with torch.no_grad():
         steps = unroll(head, rows.ids, rows.hidden, 3)
         start = 5  # a draft begun at row 5: its own features follow the target's
@@ -66,10 +66,10 @@ def test_unrolled_steps_are_what_drafting_computes(samples: list[Sample]) -> Non
 
 def test_rows_predict_the_answer(samples: list[Sample]) -> None:
     s = samples[0]
-    rows = batch_of([s])
+    rows = stack_samples([s])
     first = int(rows.counts[0].nonzero()[0])
     assert rows.next[0, first] == s.answer[0] and rows.counts[0].sum() == len(s.answer)
-    assert batch_of([s], whole=True).counts[0].sum() == len(s.ids) - 2
+    assert stack_samples([s], whole=True).counts[0].sum() == len(s.ids) - 2
     assert s.hidden is not None and torch.equal(rows.wanted[0, :-1], rows.hidden[0, 1:])
 
 
@@ -102,7 +102,7 @@ def test_a_killed_run_ends_in_the_same_weights(killed: int, samples: list[Sample
 
 
 def test_training_raises_acceptance(samples: list[Sample], tmp_path: Path) -> None:
-    head, rows = fresh(), batch_of(samples)
+    head, rows = fresh(), stack_samples(samples)
     before = count_accepted(predict(head, rows, IDS, 2), rows)
     train(
         list(head.parts.parameters()),
@@ -118,7 +118,7 @@ def test_training_raises_acceptance(samples: list[Sample], tmp_path: Path) -> No
 
 def test_medusa_blocks_learn_their_own_distance(samples: list[Sample], tmp_path: Path) -> None:
     rows = tiny.tiny_model().get_output_embeddings().weight.detach()[IDS]
-    head, batch = MedusaHead(rows, 2), batch_of(samples)
+    head, batch = MedusaHead(rows, 2), stack_samples(samples)
     before = float(medusa_loss(head, batch).detach())
     train(
         list(head.blocks.parameters()),

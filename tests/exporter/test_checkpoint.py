@@ -1,4 +1,6 @@
-"""Checkpoints: where they come from, what they say without weights, and one sentence for each way to be wrong."""
+"""Checkpoints: where they come from, what they say without weights, and one sentence for each way to be
+wrong.
+"""
 
 from __future__ import annotations
 

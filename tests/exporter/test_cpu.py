@@ -91,7 +91,9 @@ def in_widths(run: Any, ids: np.ndarray, width: int) -> np.ndarray:
 def test_each_model_stays_close_and_equal_for_any_width(
     name: str, layers: str, head: str, known: Known
 ) -> None:
-    """Near transformers at every position; one row and many give the same bits, with one and with two threads."""
+    """Near transformers at every position; one row and many give the same bits, with one and with two
+    threads.
+    """
     (folder, fused), ids = known(name), tiny.some_ids(40)
     graph = lower_cpu(fused, Scheme(layers, head, 32), None)
     check_nodes(graph)
@@ -117,12 +119,16 @@ def test_a_layer_is_four_products_and_an_attention(name: str, known: Known) -> N
 
 
 def taken(name: str) -> int:
-    """Weights of a tiny model: five products a layer (query, key and value are one), head, embedding when untied."""
+    """Weights of a tiny model: five products a layer (query, key and value are one), head, embedding when
+    untied.
+    """
     return 2 * 5 + 1 + (MODELS[name].get("tie_word_embeddings") is False)
 
 
 def test_what_our_operators_do_not_have_stays_and_is_noted(tmp_path: Path) -> None:
-    """A head in fp32 and inputs that are no multiple of 32 keep ONNX Runtime's products, and the report says so."""
+    """A head in fp32 and inputs that are no multiple of 32 keep ONNX Runtime's products, and the report says
+    so.
+    """
     folder = tiny.tiny_folder(tmp_path, intermediate_size=168)
     graph, ids = lower_cpu(tiny.float_graph(folder), Scheme("w4", "fp32", 32), None), tiny.some_ids(20)
     assert graph.notes[-1] == "left as they are, so widths may differ: Gemm, MatMul"
@@ -198,7 +204,9 @@ def equal_layers(place: Path, **changes: Any) -> Path:
 
 @pytest.mark.parametrize("dialect,layers", [("ort", "fp32"), ("ort", "w4"), ("specc-cpu", "w4")])
 def test_equal_weights_do_not_share_a_name(dialect: str, layers: str, tmp_path: Path) -> None:
-    """Norms of a fresh model are all ones, and a layer may be another one's copy: the graph loads and is right."""
+    """Norms of a fresh model are all ones, and a layer may be another one's copy: the graph loads and is
+    right.
+    """
     folder, ids = equal_layers(tmp_path / "model"), tiny.some_ids(12)
     head = "w8" if layers == "w4" else "fp32"
     (tmp_path / "out").mkdir()
@@ -252,7 +260,9 @@ def test_each_kind_of_product_is_checked_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["weights", "norm", "bias", "gate", "residual", "embedding"])
 def test_a_wrong_operator_is_found(part: str, known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R37 put back: an operator that leaves out one of its inputs, or reads its codes wrongly, stops the build."""
+    """R37 put back: an operator that leaves out one of its inputs, or reads its codes wrongly, stops the
+    build.
+    """
     from specc.exporter.check import cpu_nodes
 
     graph = lower_cpu(known("qwen2")[1], Scheme("w4", "w8", 32), None)
@@ -283,7 +293,9 @@ def faulty(part: str, node: Any, arrays: list[Any]) -> list[Any]:
 
 
 def test_a_wrong_code_is_found_by_the_whole_graph(known: Known) -> None:
-    """Packed bytes that stand for another weight pass the node check; the comparison with the module finds them."""
+    """Packed bytes that stand for another weight pass the node check; the comparison with the module finds
+    them.
+    """
     folder, fused = known("llama")
     plan = tiny.plan_of(folder, scheme=Scheme("w8", "w8", 32), dialect="specc-cpu")
     checkpoint = open_checkpoint(str(folder))

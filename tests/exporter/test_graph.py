@@ -79,7 +79,9 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_model_exports_and_matches(name: str, tmp_path: Path) -> None:
-    """R28, R29: several rows with a past equal the module without a cache, for each way a model may be built."""
+    """R28, R29: several rows with a past equal the module without a cache, for each way a model may be
+    built.
+    """
     folder = tiny.tiny_folder(tmp_path / "model", **MODELS[name])
     ids = tiny.some_ids(15)
     run, wanted = open_runner(tiny.float_graph(folder), 1), tiny.float_rows(folder, ids)
@@ -91,7 +93,9 @@ def test_each_model_exports_and_matches(name: str, tmp_path: Path) -> None:
 
 
 def by_hand(causal: bool) -> Any:
-    """Attention in plain operators over the cache; without `causal` its mask is the last row's, for every row."""
+    """Attention in plain operators over the cache; without `causal` its mask is the last row's, for every
+    row.
+    """
 
     def attend(step: Any, layer: int, query: Any, key: Any, value: Any, scaling: float | None) -> Any:
         rows, spread = query.shape[2], query.shape[1] // key.shape[1]
@@ -119,7 +123,9 @@ def checked_trace(folder: Path) -> float:
 
 
 def test_a_mask_for_one_row_is_found(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R28 put back: rows that all see what the last row sees stop the build; the same attention, causal, passes."""
+    """R28 put back: rows that all see what the last row sees stop the build; the same attention, causal,
+    passes.
+    """
     monkeypatch.setattr("specc.exporter.trace.emit_attention", by_hand(causal=True))
     assert checked_trace(llama) < FLOAT_BOUND
     monkeypatch.setattr("specc.exporter.trace.emit_attention", by_hand(causal=False))
@@ -192,7 +198,9 @@ def test_position_input_is_read(llama: Path, fused: Any) -> None:
 
 
 def test_rows_are_symbolic_and_fused(fused: Any) -> None:
-    """R27: rows and wanted rows have names in the graph; a layer has at most the eleven nodes of a hand-written one."""
+    """R27: rows and wanted rows have names in the graph; a layer has at most the eleven nodes of a
+    hand-written one.
+    """
     shapes = {v.name: v.shape for v in (*fused.model.graph.inputs, *fused.model.graph.outputs)}
     assert not any(
         isinstance(d, int) for d in (shapes["input_ids"][1], shapes["position"][1], shapes["logits"][0])

@@ -1,4 +1,6 @@
-"""The target's hidden states: an output of the graph that heads draft from, the same through C as in transformers."""
+"""The target's hidden states: an output of the graph that heads draft from, the same through C as in
+transformers.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,9 @@ def test_half_and_quantized_graphs_stay_near(model: Any, opset24: bool, scheme: 
 
 @pytest.mark.parametrize(("scheme", "kl"), [("fp16", 5e-3), ("w4", 0.1)])
 def test_float8_caches_stay_near_and_chunks_do_not_matter(model: Any, scheme: str, kl: float) -> None:
-    """A row reads of its own keys and values what later rows will read from the cache: bits as if one by one."""
+    """A row reads of its own keys and values what later rows will read from the cache: bits as if one by
+    one.
+    """
     folder, graph = model
     ids = tiny.some_ids(15)
     made = lower_onnx24(graph, Scheme(scheme, scheme, 32), "fp16", False, None, None, "fp8")
@@ -142,7 +144,9 @@ def test_a_large_residual_stream_stays_finite(opset24: bool, tmp_path: Path) -> 
 
 
 def squared_in_half(graph: Any) -> Any:
-    """The fault: each norm's square overflows as half precision does (spelled out, since ONNX Runtime widens it)."""
+    """The fault: each norm's square overflows as half precision does (spelled out, since ONNX Runtime widens
+    it).
+    """
     from specc.exporter.graph.emitter import Emitter
 
     for node in list(graph.model.graph):

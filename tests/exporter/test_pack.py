@@ -1,4 +1,6 @@
-"""The layout of the CPU kernels: packing and its inverse, and tensors of a GGUF file taken over bit for bit."""
+"""The layout of the CPU kernels: packing and its inverse, and tensors of a GGUF file taken over bit for
+bit.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,9 @@ def stored(path: Path) -> GgufCodes:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_tensor_is_taken_over_bit_for_bit(kind: str, tmp_path: Path) -> None:
-    """The codes are the file's own: they give exactly its floats, and its blocks can be written again from them."""
+    """The codes are the file's own: they give exactly its floats, and its blocks can be written again from
+    them.
+    """
     path = write_gguf(tmp_path / "x.gguf", blk__0__ffn_up__weight=(kind, floats()))
     weight = loaded(path, "blk.0.ffn_up.weight")
     codes = stored(path).find(NAME, weight)
@@ -221,7 +225,9 @@ def test_another_weight_is_not_taken_over(tmp_path: Path) -> None:
 
 
 def test_bits_of_the_scheme_decide(tmp_path: Path) -> None:
-    """4-bit blocks serve a w4 scheme only; a w8 scheme quantizes their floats anew, and the report counts both."""
+    """4-bit blocks serve a w4 scheme only; a w8 scheme quantizes their floats anew, and the report counts
+    both.
+    """
     path = write_gguf(tmp_path / "x.gguf", blk__0__ffn_up__weight=("Q4_1", floats()))
     weight = loaded(path, "blk.0.ffn_up.weight")
     four, eight = (CpuWeights(Scheme(layers, "w8", 32), stored(path)) for layers in ("w4", "w8"))

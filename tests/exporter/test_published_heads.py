@@ -1,4 +1,6 @@
-"""Heads in Medusa's and EAGLE's published layouts: they draft what their own formulas say, or are refused by name."""
+"""Heads in Medusa's and EAGLE's published layouts: they draft what their own formulas say, or are refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def speculating(bundle: Path) -> Model:
 
 
 def first_drafts(bundle: Path) -> list[tuple[list[int], list[int]]]:
-    """(text, proposed) of each round that proposed four tokens, greedy; the text is as without speculation."""
+    """(text, proposed) of each round that proposed four tokens, greedy; the text is as without
+    speculation.
+    """
     prompt, rounds = tiny.some_ids(20).tolist(), []
     with speculating(bundle) as model, model.session() as session:
         text = list(prompt)
@@ -290,7 +294,9 @@ def test_heads_of_another_model_are_refused(place: Path, tmp_path: Path) -> None
 
 
 def test_medusa_files_that_are_not_whole(place: Path) -> None:
-    """Fewer heads than config.json says, a missing bias, another kind than the recipe's, no folder of a head."""
+    """Fewer heads than config.json says, a missing bias, another kind than the recipe's, no folder of a
+    head.
+    """
     tensors = medusa_tensors()
     write(place / "short", tensors, "medusa_lm_head.safetensors", MEDUSA | {"medusa_num_heads": 6})
     del tensors["3.1.linear.bias"]

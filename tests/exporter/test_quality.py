@@ -72,7 +72,9 @@ def test_the_chunk_does_not_matter(chunk: int, judged: Any) -> None:
 
 
 def test_fewer_bits_are_farther_away(judged: Any) -> None:
-    """R40: a head at 4 bits alone costs more than the whole model at 8, and a limit between them tells them apart."""
+    """R40: a head at 4 bits alone costs more than the whole model at 8, and a limit between them tells them
+    apart.
+    """
     graph, *text = judged
     schemes = [("w8", "w8"), ("fp32", "w4"), ("w4", "w4")]
     found = [quality.measure_quality(lower_ort(graph, Scheme(*scheme, 32)), *text) for scheme in schemes]

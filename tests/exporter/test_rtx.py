@@ -44,7 +44,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_static_scales_stay_near_and_keep_rows_apart(
     model: Any, scheme: str, kl: float, opset24: bool
 ) -> None:
-    """R49: measured ranges; a row's numbers do not depend on its neighbours, as those of a dynamic scale do."""
+    """R49: measured ranges; a row's numbers do not depend on its neighbours, as those of a dynamic scale
+    do.
+    """
     folder, graph, ranges = model
     ids, lowered = (
         tiny.some_ids(15),

@@ -1,4 +1,6 @@
-"""Which layers quantizing hurts: groups by themselves, and an outlier channel that is found where it was put (R38)."""
+"""Which layers quantizing hurts: groups by themselves, and an outlier channel that is found where it was put
+(R38).
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_on_request_it_goes_into_the_bundle(
 
 
 def outlier(folder: Path, layer: int) -> Path:
-    """A tiny model whose MLP of one layer reads one channel 300 times larger than before; its function is the same."""
+    """A tiny model whose MLP of one layer reads one channel 300 times larger than before; its function is the
+    same.
+    """
     import torch
     from support import tiny
 
@@ -97,7 +101,9 @@ def test_an_outlier_channel_is_found(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found: Any = measured(outlier(tmp_path / "m", 1), "dynamic-int8", "dynamic-int8")
     assert found["layer 1"] > 10 * found["layer 0"] and found["layer 1"] > found[EMBEDDING_AND_LM_HEAD]
-    assert describe_worst_groups([{"group": g, "kl": kl} for g, kl in found.items()], 1).startswith("layer 1 (kl")
+    assert describe_worst_groups([{"group": g, "kl": kl} for g, kl in found.items()], 1).startswith(
+        "layer 1 (kl"
+    )
 
 
 @pytest.mark.parametrize("dialect", ["ort", "specc-cpu"])

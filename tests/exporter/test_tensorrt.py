@@ -1,4 +1,6 @@
-"""Building engines: profiles, memory, the child process, preflight; and real builds where TensorRT-RTX is installed."""
+"""Building engines: profiles, memory, the child process, preflight; and real builds where TensorRT-RTX is
+installed.
+"""
 
 from __future__ import annotations
 

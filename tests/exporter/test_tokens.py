@@ -85,7 +85,9 @@ def test_an_extra_special_token_is_a_note() -> None:
 
 
 def test_byte_level_bytes() -> None:
-    """R24: each id is its byte, so an emoji of four ids joins to its four bytes; the special id adds nothing."""
+    """R24: each id is its byte, so an emoji of four ids joins to its four bytes; the special id adds
+    nothing.
+    """
     from tokenizers import Tokenizer
 
     table = list_id_bytes(tokens())
@@ -113,7 +115,9 @@ def sentence_tokens() -> TokenizerJson:
 
 
 def test_byte_fallback_bytes() -> None:
-    """R24: `<0xF0>` is one byte and the space mark is a space; the joined bytes equal the library's own decoding."""
+    """R24: `<0xF0>` is one byte and the space mark is a space; the joined bytes equal the library's own
+    decoding.
+    """
     from tokenizers import Tokenizer
 
     table, ids = list_id_bytes(sentence_tokens()), [257, 258, 259, *(b + 1 for b in "\U0001f600".encode())]
@@ -136,7 +140,9 @@ def test_sample_text_fits_any_vocabulary() -> None:
 
 
 def begin_counts() -> list[int]:
-    """Begin tokens of a chat, of its rendered text and of plain text, with a tokenizer that adds one itself."""
+    """Begin tokens of a chat, of its rendered text and of plain text, with a tokenizer that adds one
+    itself.
+    """
     from tokenizers import Tokenizer
 
     from specc.generate.template import Prompter
@@ -156,7 +162,9 @@ def begin_counts() -> list[int]:
 
 
 def test_a_second_begin_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R23: one begin token whoever writes it; put back, with special tokens added whatever stands there, two."""
+    """R23: one begin token whoever writes it; put back, with special tokens added whatever stands there,
+    two.
+    """
     from specc.generate.template import Prompter
 
     assert begin_counts() == [1, 1, 1]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from specc.calib.tokens import calibration_ids, calibration_text
+from specc.calib.tokens import load_text, tokenize_text
 from specc.contracts.bundle.manifest import read_bundle, verify_bundle
 from specc.contracts.bundle.tables import decode_calibration
 from specc.errors import EnvironmentFault, InputError, JudgeError, RecipeError
@@ -221,9 +221,9 @@ def test_too_little_calibration_text(
 
 
 def test_calibration_text_comes_along() -> None:
-    text = calibration_text(None)
-    ids = calibration_ids(lambda part: list(part.encode()), text, 1000)
-    assert len(ids) == 1000 and len(text.text) > 131_072 and text.sha256 == calibration_text(None).sha256
+    text = load_text(None)
+    ids = tokenize_text(lambda part: list(part.encode()), text, 1000)
+    assert len(ids) == 1000 and len(text.text) > 131_072 and text.sha256 == load_text(None).sha256
 
 
 def test_draft_with_another_tokenizer_is_refused(

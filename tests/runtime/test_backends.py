@@ -1,7 +1,8 @@
 """R08: temperature and filters hold on every backend that this machine runs, not on the default one only.
 
-The table model stands once as the core's own table and once as an ONNX graph of specc's signature. 20,000 rounds find a
-total variation of 0.03 in the law of one slot of eight ids with probability above 0.99 (specc.gate.stats.sample_size).
+The table model stands once as the core's own table and once as an ONNX graph of specc's signature. 20,000
+rounds find a total variation of 0.03 in the law of one slot of eight ids with probability above 0.99
+(specc.gate.stats.sample_size).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ ASKED: dict[str, Any] = {"temperature": 0.7, "top_k": 3}
 
 
 def graph(folder: Path) -> Path:
-    """The table as a graph: logits [m, 8] of the asked rows' ids; a cache of one head goes through as it is."""
+    """The table as a graph: logits [m, 8] of the asked rows' ids; a cache of one head goes through as it
+    is.
+    """
     make, kinds = onnx.helper, onnx.TensorProto
     cache = [1, 1, CAPACITY, 4]
     inputs = [

@@ -1,4 +1,6 @@
-"""Bundles for NVIDIA GPUs on a machine that has none, or the wrong one: each a sentence with both values (R42)."""
+"""Bundles for NVIDIA GPUs on a machine that has none, or the wrong one: each a sentence with both values
+(R42).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The row kernels by their host path: the distribution of specc_distribution bit for bit, and the law of the draws."""
+"""The row kernels by their host path: the distribution of specc_distribution bit for bit, and the law of the
+draws.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ LOGITS = st.lists(VALUES, min_size=71, max_size=80)
 def test_rows_equal_the_core(
     row: list[float], options: Options, history: list[int], proposed: list[int]
 ) -> None:
-    """Every row of a round, with the tokens proposed before it as history, is the core's distribution to the bit."""
+    """Every row of a round, with the tokens proposed before it as history, is the core's distribution to the
+    bit.
+    """
     row[0] = 0.5
     rows = np.array([np.roll(row, 3 * i) for i in range(len(proposed) + 1)], np.float32)
     prompt = len(history) // 2
@@ -44,8 +48,10 @@ def test_rows_equal_the_core(
 
 @pytest.mark.parametrize("rule", ["rejection", "coupled"])
 def test_law_of_one_slot(rule: str) -> None:
-    """A slot's token follows p, whatever was proposed: chi-square over 6000 seeds, threshold 1e-5. Negative control: a
-    law that moves 0.04 from one token to another is refused by the same test (power over 0.99 at this size)."""
+    """A slot's token follows p, whatever was proposed: chi-square over 6000 seeds, threshold 1e-5. Negative
+    control: a law that moves 0.04 from one token to another is refused by the same test (power over 0.99 at
+    this size).
+    """
     rng = np.random.default_rng(3)
     rows, options = rng.normal(0, 1.2, (2, 8)).astype(np.float32), Options(temperature=0.9, top_k=6)
     counts = np.zeros(8)

@@ -1,4 +1,6 @@
-"""specc's products and embedding in the installed library: against numpy, and bit for bit against themselves."""
+"""specc's products and embedding in the installed library: against numpy, and bit for bit against
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -181,8 +183,10 @@ FAULTS: dict[str, Callable[[Run], None]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_found_when_put_back(fault: str) -> None:
-    """R13, R37, R39: the checks above fail on the faults that they are for, and on nothing else of the controls."""
+def test_fails_with_fault(fault: str) -> None:
+    """R13, R37, R39: the checks above fail on the faults that they are for, and on nothing else of the
+    controls.
+    """
     for name, holds in (("none", True), (fault, False)):
         other = Other(fault=name)
         try:

@@ -214,7 +214,9 @@ def test_a_bad_query_spoils_its_row_only() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 31, 60, CAPACITY - 5])
 def test_cache_in_place_equals_copies(length: int) -> None:
-    """R41: past and present in one buffer, as the runtime binds them, and as copies: the same results and caches."""
+    """R41: past and present in one buffer, as the runtime binds them, and as copies: the same results and
+    caches.
+    """
     case = attention((length,), 5)
     copied = run(case)
     feeds = {name: array.copy() for name, array in case[2].items()}

@@ -80,7 +80,9 @@ def test_nothing_is_told_unasked() -> None:
 
 
 def test_rows_are_the_tables() -> None:
-    """In any width, after a generation, and again after rolling back; the next generation is as it would have been."""
+    """In any width, after a generation, and again after rolling back; the next generation is as it would have
+    been.
+    """
     ids = np.random.default_rng(0).integers(0, N, 40).tolist()
     wanted = np.stack([TABLE[a * N + b] for a, b in zip([0, *ids], ids, strict=False)])
     with model(Ahead()) as opened, opened.session() as session:

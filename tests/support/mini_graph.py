@@ -18,7 +18,7 @@ def mini_graph(path: Path, opset24: bool = True, opset: int | None = None, extra
     from onnx import helper as h
     from onnx import numpy_helper as nh
 
-    node, hidden = h.make_node, HEADS * DIM
+    hidden = HEADS * DIM
     rng = np.random.default_rng(1)
     weights = {
         "table": rng.standard_normal((VOCAB, hidden)),
@@ -31,7 +31,38 @@ def mini_graph(path: Path, opset24: bool = True, opset: int | None = None, extra
         "zero": 0,
     }
     numbers |= {"one": 1, "axes": [0, 1], "first": [0], "last": [1]}
-    nodes = [
+    cache = [1, HEADS, CAPACITY, DIM]
+    value = h.make_tensor_value_info
+    inputs = [
+        value("input_ids", T.INT64, [1, "R"]),
+        value("past_len", T.INT64, [1]),
+        value("position", T.INT64, [1, "R"]),
+        value("logit_rows", T.INT64, ["m"]),
+        value("past_k.0", T.FLOAT16, cache),
+        value("past_v.0", T.FLOAT16, cache),
+    ]
+    names, shape = ("present", cache) if opset24 else ("rows", [1, HEADS, "R", DIM])
+    outputs = [
+        value("logits", T.FLOAT, ["m", VOCAB]),
+        *(value(f"{names}_{k}.0", T.FLOAT16, shape) for k in "kv"),
+    ]
+    held = [nh.from_array(array.astype(np.float16), name) for name, array in weights.items()]
+    held += [nh.from_array(np.array(number, np.int64), name) for name, number in numbers.items()]
+    graph = h.make_graph([*make_nodes(opset24), *([extra] if extra else [])], "mini", inputs, outputs, held)
+    imports = [h.make_opsetid("", opset or (24 if opset24 else 21)), h.make_opsetid("com.microsoft", 1)]
+    path.write_bytes(
+        h.make_model(graph, opset_imports=imports[: 2 if extra else 1], ir_version=10).SerializeToString()
+    )
+    return path
+
+
+def make_nodes(opset24: bool) -> list[Any]:
+    """The nodes from input_ids to logits."""
+    from onnx import TensorProto as T
+    from onnx import helper as h
+
+    node = h.make_node
+    return [
         node("Gather", ["table", "input_ids"], ["x"]),
         node("Reshape", ["x", "heads"], ["xh"]),
         node("Transpose", ["xh"], ["q"], perm=[0, 2, 1, 3]),
@@ -50,29 +81,6 @@ def mini_graph(path: Path, opset24: bool = True, opset: int | None = None, extra
         node("MatMul", ["w2", "head"], ["l16"]),
         node("Cast", ["l16"], ["logits"], to=T.FLOAT),
     ]
-    cache = [1, HEADS, CAPACITY, DIM]
-    value = h.make_tensor_value_info
-    inputs = [
-        value("input_ids", T.INT64, [1, "R"]),
-        value("past_len", T.INT64, [1]),
-        value("position", T.INT64, [1, "R"]),
-        value("logit_rows", T.INT64, ["m"]),
-        value("past_k.0", T.FLOAT16, cache),
-        value("past_v.0", T.FLOAT16, cache),
-    ]
-    names, shape = ("present", cache) if opset24 else ("rows", [1, HEADS, "R", DIM])
-    outputs = [
-        value("logits", T.FLOAT, ["m", VOCAB]),
-        *(value(f"{names}_{k}.0", T.FLOAT16, shape) for k in "kv"),
-    ]
-    held = [nh.from_array(array.astype(np.float16), name) for name, array in weights.items()]
-    held += [nh.from_array(np.array(number, np.int64), name) for name, number in numbers.items()]
-    graph = h.make_graph([*nodes, *([extra] if extra else [])], "mini", inputs, outputs, held)
-    imports = [h.make_opsetid("", opset or (24 if opset24 else 21)), h.make_opsetid("com.microsoft", 1)]
-    path.write_bytes(
-        h.make_model(graph, opset_imports=imports[: 2 if extra else 1], ir_version=10).SerializeToString()
-    )
-    return path
 
 
 def attention(node: Any, opset24: bool) -> list[Any]:

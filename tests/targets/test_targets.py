@@ -41,7 +41,9 @@ def test_gpus_have_a_source_for_each_figure_and_claim_nothing(name: str) -> None
 
 
 def test_each_tensorrt_takes_what_its_release_notes_say() -> None:
-    """R53: JetPack 6 has no opset-24 operators, JetPack 7 has; fp8 needs SM 89; Orin's int8 gap has a source."""
+    """R53: JetPack 6 has no opset-24 operators, JetPack 7 has; fp8 needs SM 89; Orin's int8 gap has a
+    source.
+    """
     six, seven = targets.load("jetson-orin-nano-8gb").gpu, targets.load("jetson-orin-nano-8gb@7.2").gpu
     assert six is not None and seven is not None
     assert (six.builder.takes_opset24, seven.builder.takes_opset24) == (False, True)

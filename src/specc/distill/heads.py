@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from specc.calib.batches import Rows, batch_of
+from specc.calib.batches import Rows, stack_samples
 from specc.calib.head_predictions import count_accepted, predict
 from specc.calib.samples import Sample
 from specc.contracts.model_spec import ModelSpec
@@ -68,7 +68,7 @@ def measure_class(head: Any, ids: torch.Tensor, samples: Sequence[Sample]) -> li
     totals = [(0, 0)] * DEPTH
     for sample in samples:
         if sample.temperature == 0 and len(sample.ids) > 3:
-            rows = batch_of([sample])
+            rows = stack_samples([sample])
             counts = count_accepted(predict(head, rows, ids, DEPTH), rows)
             totals = [(a + c, b + d) for (a, b), (c, d) in zip(totals, counts, strict=True)]
     return [round(accepted / tried, 4) if tried else 0.0 for accepted, tried in totals]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from specc.calib.batches import Rows, batch_of, plan_batches
+from specc.calib.batches import Rows, plan_batches, stack_samples
 from specc.calib.samples import Sample
 from specc.progress import Progress, no_progress
 
@@ -74,7 +74,7 @@ def train(
     for step in range(first, len(plan)):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(step, len(plan), settings)
-        rows = batch_of([samples[i] for i in plan[step]], whole=True)
+        rows = stack_samples([samples[i] for i in plan[step]], whole=True)
         loss = run_step(loss_of, rows, parameters, optimizer, settings)
         progress("training", (step + 1) / len(plan))
         if (step + 1) % settings.checkpoint_steps == 0 or step + 1 == len(plan):

@@ -21,7 +21,7 @@ def write_tokenizer(planned: Planned, clock: Clock) -> CacheEntry:
     """tokenizer.json, id_bytes.bin, chat_template.jinja and calibration.bin. Raises InputError for too little
     text.
     """
-    from specc.calib.tokens import calibration_key
+    from specc.calib.tokens import identify_text
 
     recipe, target = planned.plan.recipe, planned.target
     with clock.stage("tokenizer") as hit:
@@ -29,7 +29,7 @@ def write_tokenizer(planned: Planned, clock: Clock) -> CacheEntry:
         spec = target.spec
         inputs = {
             "model": [spec.weights_sha256, spec.id_map_sha256, spec.token_ids],
-            "calibration": calibration_key(path),
+            "calibration": identify_text(path),
             "code": code_hash(*CODE),
             "tools": tool_versions(),
         }
@@ -40,7 +40,7 @@ def write_tokenizer(planned: Planned, clock: Clock) -> CacheEntry:
 
 def write_files(target: CheckpointRecord, calibration: Path | None, folder: Path) -> dict[str, Any]:
     """Write the tokenizer's files and the calibration ids into `folder`."""
-    from specc.calib.tokens import calibration_ids, calibration_text
+    from specc.calib.tokens import load_text, tokenize_text
     from specc.generate.template import load_tokenizer
 
     checkpoint = target.open()
@@ -48,8 +48,8 @@ def write_files(target: CheckpointRecord, calibration: Path | None, folder: Path
     (folder / "id_bytes.bin").write_bytes(encode_id_bytes(checkpoint.id_bytes()))
     if checkpoint.chat_template:
         (folder / TEMPLATE).write_text(checkpoint.chat_template, encoding="utf-8")
-    text, tokenizer = calibration_text(calibration), load_tokenizer(folder / "tokenizer.json")
-    ids = calibration_ids(lambda part: tokenizer.encode(part, add_special_tokens=False).ids, text)
+    text, tokenizer = load_text(calibration), load_tokenizer(folder / "tokenizer.json")
+    ids = tokenize_text(lambda part: tokenizer.encode(part, add_special_tokens=False).ids, text)
     (folder / "calibration.bin").write_bytes(encode_calibration(ids))
     return {
         "strip_leading_space": bool(checkpoint.strip_leading_space),
