@@ -17,10 +17,11 @@ import pytest
 
 from specc.cli import main
 from specc.diff import Limits, diff, numbers
-from specc.diff.compare import check_tokenizers, finite, judge, windows_of
+from specc.diff.compare import check_limits, check_tokenizers, cut_windows
 from specc.diff.sides import BundleSide, open_side
 from specc.errors import EnvironmentFault, InputError
 from specc.pipeline.build import build
+from specc.report.values import replace_non_finite
 from specc.runtime import Certificate, Model
 
 IDS = 258
@@ -36,7 +37,7 @@ def test_numbers_worked_out_by_hand() -> None:
         np.log(np.array([[0.5, 0.5], [0.25, 0.75]], np.float32)),
         np.log(np.array([[0.75, 0.25]] * 2, np.float32)),
     )
-    found = numbers.compare(a, b, np.array([1]))
+    found = numbers.compare_rows(a, b, np.array([1]))
     assert found.kl_ab[0] == pytest.approx(0.5 * math.log(2 / 3) + 0.5 * math.log(2), abs=1e-6)
     assert found.kl_ba[0] == pytest.approx(0.75 * math.log(1.5) + 0.25 * math.log(0.5), abs=1e-6)
     assert found.tv == pytest.approx([0.25, 0.5], abs=1e-6)
@@ -45,12 +46,12 @@ def test_numbers_worked_out_by_hand() -> None:
         [0.75, 0.25, 0.25, 0.75]
     )
     assert (found.nats_a[0], found.nats_b[0]) == (pytest.approx(math.log(2)), pytest.approx(math.log(4)))
-    whole = numbers.summary(found)
+    whole = numbers.summarize_comparison(found)
     assert whole["perplexity"]["ratio"] == pytest.approx(2) and whole["top1"] == {
         "agreement": 0.5,
         "flips": 1,
     }
-    assert numbers.worst_flips(found, 5) == [1] and whole["same_bits"] == 0
+    assert numbers.find_worst_flips(found, 5) == [1] and whole["same_bits"] == 0
 
 
 def test_intervals_hold() -> None:
@@ -60,11 +61,11 @@ def test_intervals_hold() -> None:
     rng, covered = np.random.default_rng(3), 0
     for _ in range(300):
         values = np.repeat(rng.gamma(2.0, 1.0, 120), 4)
-        found = numbers.spread(values)
+        found = numbers.describe_spread(values)
         covered += found["low"] <= 2.0 <= found["high"]
     assert 270 <= covered <= 297
-    assert numbers.half_width(np.ones(20)) == math.inf and numbers.half_width(np.ones(64)) == 0
-    assert numbers.spread(np.arange(100.0))["max"] == 99
+    assert numbers.half_interval(np.ones(20)) == math.inf and numbers.half_interval(np.ones(64)) == 0
+    assert numbers.describe_spread(np.arange(100.0))["max"] == 99
 
 
 def test_no_number_passes_no_limit() -> None:
@@ -72,10 +73,10 @@ def test_no_number_passes_no_limit() -> None:
     for side in (0, 1):
         rows = [np.ones((40, 4), np.float32), np.ones((40, 4), np.float32)]
         rows[side][7, 1] = np.nan
-        found = numbers.summary(numbers.compare(*rows, np.zeros(40, np.int64)))
-        checks = judge(found, False, Limits(1e9, 1e9, 0.0, 1e9, True))
+        found = numbers.summarize_comparison(numbers.compare_rows(*rows, np.zeros(40, np.int64)))
+        checks = check_limits(found, False, Limits(1e9, 1e9, 0.0, 1e9, True))
         assert [check["passed"] for check in checks] == [False] * 5
-        assert json.dumps(finite(found), allow_nan=False)
+        assert json.dumps(replace_non_finite(found), allow_nan=False)
 
 
 # ---------------------------------------------------------------------- bundles
@@ -127,12 +128,12 @@ def test_another_law_is_measured(bundles: dict[str, Path]) -> None:
             ),
             model,
         )
-        text = windows_of(side, side, bundles["text"], 512)
+        text = cut_windows(side, side, bundles["text"], 512)
     places = np.array([i for window in text.windows for i in window[:-1]])
     after = np.array([i for window in text.windows for i in window[1:]])
     p, q = (numbers.log_softmax(table[places]) for table in (TABLE, NEAR))
-    assert found["kl"]["a_b"]["mean"] == pytest.approx(numbers.divergence(p, q).mean())
-    assert found["kl"]["b_a"]["max"] == pytest.approx(numbers.divergence(q, p).max())
+    assert found["kl"]["a_b"]["mean"] == pytest.approx(numbers.kl_divergence(p, q).mean())
+    assert found["kl"]["b_a"]["max"] == pytest.approx(numbers.kl_divergence(q, p).max())
     assert found["tv"]["mean"] == pytest.approx(0.5 * np.abs(np.exp(p) - np.exp(q)).sum(1).mean())
     rows = np.arange(len(after))
     assert found["perplexity"]["a"] == pytest.approx(math.exp(-p[rows, after].mean()))

@@ -17,9 +17,10 @@ from support.table_models import LOGITS, TOKENS, ByWidth, exact_model, table
 from specc.errors import EnvironmentFault
 from specc.gate import Check, run_gate
 from specc.gate.engine import slot_map
-from specc.gate.report import GateRequest, compose_report, files, report_paths, write_report
+from specc.gate.report import GateRequest, compose_report, report_paths, write_report
 from specc.gate.report.page import format_number, render_page
 from specc.report.plots import CellRow, Line, choose_ticks, draw_cell_map, draw_lines
+from specc.report.values import replace_non_finite
 from specc.runtime import Model, ModelDraft, library
 
 MANIFEST: dict[str, Any] = {
@@ -68,7 +69,7 @@ def report() -> dict[str, Any]:
         made = compose_report(
             Path("b"), MANIFEST, TOKENS, model, certificate, checks, found, "failed", GateRequest(3, None, 1)
         )
-    return dict(files.replace_non_finite(made))
+    return dict(replace_non_finite(made))
 
 
 def test_what_was_not_certified_is_said(report: dict[str, Any]) -> None:

@@ -34,7 +34,8 @@ class Task:
     repeats: int
     max_new_tokens: int
     seed: int
-    options: Mapping[str, Any] = field(default_factory=dict)  # further fields of specc.runtime.Request
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of specc.runtime.Request."""
 
     @property
     def total(self) -> int:
@@ -47,12 +48,16 @@ class Generation:
     """One answer, timed."""
 
     prompt_class: str
-    prompt: int  # its number in the class
-    mode: str  # "plain" or "spec"
+    prompt: int
+    """Its number in the class."""
+    mode: str
+    """"plain" or "spec"."""
     setting: Setting
-    first_s: float  # from the request to the first token, the prompt's reading included
+    first_s: float
+    """From the request to the first token, the prompt's reading included."""
     rounds: tuple[Round, ...]
-    seconds: float  # of decoding, the prompt's reading apart
+    seconds: float
+    """Of decoding, the prompt's reading apart."""
     target_seconds: float
     draft_seconds: float
     target_calls: int

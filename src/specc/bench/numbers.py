@@ -14,10 +14,12 @@ from statistics import median
 class Round:
     """One round of a generation."""
 
-    tokens: int  # committed
+    tokens: int
+    """Committed."""
     proposed: int
     accepted: int
-    seconds: float  # from the end of the round before, or of the prompt
+    seconds: float
+    """From the end of the round before, or of the prompt."""
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:

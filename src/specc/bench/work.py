@@ -27,8 +27,10 @@ class BenchRequest:
     """The options of `specc bench`."""
 
     folder: Path
-    against: Path | None = None  # a saved report; None: plain decoding alone
-    prompts: Path | None = None  # None: those that come along
+    against: Path | None = None
+    """A saved report; None: plain decoding alone."""
+    prompts: Path | None = None
+    """None: those that come along."""
     split: str = "held-out"
     temperatures: tuple[float, ...] = (0.0, 0.8)
     rules: tuple[str, ...] = ("rejection",)

@@ -42,10 +42,10 @@ def diff_verb(
     from specc.cli import tables
     from specc.cli.progress_bars import StageBars
     from specc.diff import Limits, diff
-    from specc.diff.compare import finite
+    from specc.report.values import replace_non_finite
 
     limits = Limits(kl_max, tv_max, top1_min, perplexity_max, same_law)
     with StageBars() as bars:
         report = diff(a, b, limits, text, tokens, threads, bars.report)
-    print_json(finite(report)) if as_json else tables.print_diff(report)
+    print_json(replace_non_finite(report)) if as_json else tables.print_diff(report)
     return 0 if report["verdict"] == "passed" else 1

@@ -4,7 +4,6 @@ limits.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,24 +13,36 @@ from typing import Any
 
 import numpy as np
 
-from specc.diff.numbers import Compared, compare, joined, summary, worst_flips
+from specc.diff.numbers import (
+    RowComparison,
+    compare_rows,
+    find_worst_flips,
+    join_blocks,
+    summarize_comparison,
+)
 from specc.diff.sides import BLOCK, BundleSide, Side, open_side
 from specc.errors import InputError
 from specc.progress import Progress, no_progress
 
 WINDOW, FEWEST, EXAMPLES, TAIL = 512, 32, 5, 60
-STEPS, WARM = 24, 4  # timed plain steps of each bundle, after so many that are not
+STEPS, WARM = 24, 4
+"""Timed plain steps of each bundle, after so many that are not."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """What a diff must keep; None is no limit. A is what B is held against."""
 
-    kl_max: float | None = None  # mean KL(A || B), nats
-    tv_max: float | None = None  # mean total variation
-    top1_min: float | None = None  # share of places with the same most probable id
-    perplexity_max: float | None = None  # B's over A's
-    same_law: bool = False  # every row equal, bit for bit
+    kl_max: float | None = None
+    """Mean KL(A || B), nats."""
+    tv_max: float | None = None
+    """Mean total variation."""
+    top1_min: float | None = None
+    """Share of places with the same most probable id."""
+    perplexity_max: float | None = None
+    """B's over A's."""
+    same_law: bool = False
+    """Every row equal, bit for bit."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +66,21 @@ def diff(
     with ExitStack() as stack:
         one, other = (stack.enter_context(open_side(name, threads)) for name in (a, b))
         notes, ids = check_tokenizers(one, other), min(one.ids, other.ids)
-        read = windows_of(one, other, text, tokens)
-        parts = [rows_of(one, other, window, ids, i, read, progress) for i, window in enumerate(read.windows)]
-        found = joined(parts)
+        read = cut_windows(one, other, text, tokens)
+        parts = [
+            compare_window(one, other, window, ids, i, read, progress)
+            for i, window in enumerate(read.windows)
+        ]
+        found = join_blocks(parts)
         speed = measure_speed(one, other, read, progress)
-    numbers = summary(found)
+    numbers = summarize_comparison(found)
     same_law = numbers["same_bits"] == numbers["rows"]
-    checks = judge(numbers, same_law, limits)
+    checks = check_limits(numbers, same_law, limits)
     return {
         "verdict": "passed" if all(check["passed"] for check in checks) else "failed",
         "same_law": same_law,
         **numbers,
-        "examples": examples(found, read, one),
+        "examples": describe_flips(found, read, one),
         "size": {"a": one.bytes, "b": other.bytes},
         "speed": speed,
         "checks": checks,
@@ -85,7 +99,7 @@ def check_tokenizers(one: Side, other: Side) -> list[str]:
     return list(compare_tokenizers(TokenizerJson(one.tokenizer), TokenizerJson(other.tokenizer), names))
 
 
-def windows_of(one: Side, other: Side, path: Path | None, tokens: int) -> Text:
+def cut_windows(one: Side, other: Side, path: Path | None, tokens: int) -> Text:
     """The text's first `tokens` ids in windows that fit both; each begins with the begin token of a model
     with one.
     """
@@ -113,17 +127,17 @@ def read_text(path: Path) -> str:
         raise InputError(f"cannot read the text {path}: {error}; give a file in UTF-8") from None
 
 
-def rows_of(
+def compare_window(
     one: Side, other: Side, window: Sequence[int], ids: int, number: int, text: Text, progress: Progress
-) -> Compared:
+) -> RowComparison:
     """All rows of a window but the last, after which nothing follows."""
     before, total = sum(map(len, text.windows[:number])), sum(map(len, text.windows))
     parts, follows = [], np.asarray(window[1:], np.int64)
     for i, (a, b) in enumerate(zip(one.blocks(window), other.blocks(window), strict=True)):
         following = follows[i * BLOCK : i * BLOCK + len(a)]
-        parts.append(compare(a[: len(following), :ids], b[: len(following), :ids], following))
+        parts.append(compare_rows(a[: len(following), :ids], b[: len(following), :ids], following))
         progress("compare", (before + i * BLOCK + len(a)) / total)
-    return joined([part for part in parts if len(part.tv)])
+    return join_blocks([part for part in parts if len(part.tv)])
 
 
 def measure_speed(one: Side, other: Side, text: Text, progress: Progress) -> dict[str, Any] | None:
@@ -141,7 +155,7 @@ def measure_speed(one: Side, other: Side, text: Text, progress: Progress) -> dic
     return {"a_ms": a, "b_ms": b, "ratio": b / a, "steps": STEPS}
 
 
-def examples(found: Compared, text: Text, one: Side) -> list[dict[str, Any]]:
+def describe_flips(found: RowComparison, text: Text, one: Side) -> list[dict[str, Any]]:
     """The most decided flips in text: what stood before, and what either side would say."""
     from specc.exporter.checkpoint.tokenizer import TokenizerJson, list_id_bytes
 
@@ -152,7 +166,7 @@ def examples(found: Compared, text: Text, one: Side) -> list[dict[str, Any]]:
         return b"".join(texts[i] if i < len(texts) else b"" for i in ids).decode("utf-8", "replace")
 
     out = []
-    for row in worst_flips(found, EXAMPLES):
+    for row in find_worst_flips(found, EXAMPLES):
         window, at = places[row]
         top_a, top_b = int(found.top_a[row]), int(found.top_b[row])
         out.append(
@@ -169,7 +183,7 @@ def examples(found: Compared, text: Text, one: Side) -> list[dict[str, Any]]:
     return out
 
 
-def judge(numbers: Mapping[str, Any], same_law: bool, limits: Limits) -> list[dict[str, Any]]:
+def check_limits(numbers: Mapping[str, Any], same_law: bool, limits: Limits) -> list[dict[str, Any]]:
     """Each limit that was given, with its number; what is no number passes none."""
     held = [
         ("kl: mean of KL(A || B)", limits.kl_max, numbers["kl"]["a_b"]["mean"], False),
@@ -188,12 +202,3 @@ def judge(numbers: Mapping[str, Any], same_law: bool, limits: Limits) -> list[di
             {"name": "law: rows with other bits", "limit": 0, "value": different, "passed": same_law}
         )
     return checks
-
-
-def finite(value: Any) -> Any:
-    """The same value with None for numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list) else value

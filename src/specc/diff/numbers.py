@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 Rows = npt.NDArray[np.float64]
 Logits = npt.NDArray[np.float32]
-BATCH = 16  # neighbouring rows that count as one for a confidence interval: they are not independent
+BATCH = 16
+"""Neighbouring rows that count as one for a confidence interval: they are not independent."""
 NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class RowComparison:
     """Of each row [r]; `following` numbers have one entry less where the text ends with the last row."""
 
     kl_ab: Rows
@@ -25,23 +26,25 @@ class Compared:
     tv: Rows
     top_a: npt.NDArray[np.int64]
     top_b: npt.NDArray[np.int64]
-    p_aa: Rows  # probability that A gives to A's largest, and so on
+    p_aa: Rows
+    """Probability that A gives to A's largest, and so on."""
     p_ab: Rows
     p_ba: Rows
     p_bb: Rows
     same_bits: npt.NDArray[np.bool_]
-    nats_a: Rows  # -log p of the id that follows
+    nats_a: Rows
+    """-log p of the id that follows."""
     nats_b: Rows
 
 
-def compare(a: Logits, b: Logits, following: npt.NDArray[np.int64]) -> Compared:
+def compare_rows(a: Logits, b: Logits, following: npt.NDArray[np.int64]) -> RowComparison:
     """Logits [r, n] of both at the same places, and the ids that follow [r or r - 1]."""
     p, q = log_softmax(a), log_softmax(b)
     rows, next_rows = np.arange(len(a)), np.arange(len(following))
     top_a, top_b = a.argmax(-1), b.argmax(-1)
-    return Compared(
-        divergence(p, q),
-        divergence(q, p),
+    return RowComparison(
+        kl_divergence(p, q),
+        kl_divergence(q, p),
         0.5 * np.abs(np.exp(p) - np.exp(q)).sum(-1),
         top_a,
         top_b,
@@ -63,7 +66,7 @@ def log_softmax(logits: Logits) -> Rows:
     return out
 
 
-def divergence(p: Rows, q: Rows) -> Rows:
+def kl_divergence(p: Rows, q: Rows) -> Rows:
     """KL(p || q) of rows of log probabilities, in nats; an id that p never gives adds nothing."""
     with np.errstate(invalid="ignore"):  # minus infinity times zero
         terms = np.where(np.isneginf(p), 0.0, np.exp(p) * (p - q))
@@ -78,16 +81,16 @@ def same_bits(a: Logits, b: Logits) -> npt.NDArray[np.bool_]:
     return out
 
 
-def joined(parts: Sequence[Compared]) -> Compared:
+def join_blocks(parts: Sequence[RowComparison]) -> RowComparison:
     """All rows of several blocks."""
-    return Compared(
-        *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Compared))
+    return RowComparison(
+        *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(RowComparison))
     )
 
 
-def spread(values: Rows) -> dict[str, float]:
+def describe_spread(values: Rows) -> dict[str, float]:
     """Mean with its 95 % interval from means of BATCH neighbouring rows, 99th percentile and largest."""
-    mean, half = float(values.mean()), half_width(values)
+    mean, half = float(values.mean()), half_interval(values)
     return {
         "mean": mean,
         "low": max(mean - half, 0.0),
@@ -97,7 +100,7 @@ def spread(values: Rows) -> dict[str, float]:
     }
 
 
-def half_width(values: Rows) -> float:
+def half_interval(values: Rows) -> float:
     """Half the 95 % interval of the mean; infinite where there are fewer than two batches."""
     count = len(values) // BATCH
     if count < 2:
@@ -106,23 +109,23 @@ def half_width(values: Rows) -> float:
     return NORMAL_95 * float(means.std(ddof=1)) / math.sqrt(count)
 
 
-def summary(found: Compared) -> dict[str, Any]:
+def summarize_comparison(rows: RowComparison) -> dict[str, Any]:
     """What a diff tells of all rows; NaN where a logit is no number."""
-    same = found.top_a == found.top_b
-    good = bool(np.isfinite(found.kl_ab).all() and np.isfinite(found.kl_ba).all())
+    same = rows.top_a == rows.top_b
+    good = bool(np.isfinite(rows.kl_ab).all() and np.isfinite(rows.kl_ba).all())
     return {
         "rows": len(same),
-        "same_bits": int(found.same_bits.sum()),
-        "kl": {"a_b": spread(found.kl_ab), "b_a": spread(found.kl_ba)},
-        "tv": spread(found.tv),
+        "same_bits": int(rows.same_bits.sum()),
+        "kl": {"a_b": describe_spread(rows.kl_ab), "b_a": describe_spread(rows.kl_ba)},
+        "tv": describe_spread(rows.tv),
         "top1": {"agreement": float(same.mean()) if good else math.nan, "flips": int((~same).sum())},
-        "perplexity": perplexity(found),
+        "perplexity": compute_perplexity(rows),
     }
 
 
-def perplexity(found: Compared) -> dict[str, float]:
+def compute_perplexity(rows: RowComparison) -> dict[str, float]:
     """Of both over the text, and B's over A's."""
-    a, b = float(found.nats_a.mean()), float(found.nats_b.mean())
+    a, b = float(rows.nats_a.mean()), float(rows.nats_b.mean())
     return {"a": exp(a), "b": exp(b), "ratio": exp(b - a)}
 
 
@@ -131,8 +134,8 @@ def exp(nats: float) -> float:
     return math.exp(nats) if nats < 700 else math.inf
 
 
-def worst_flips(found: Compared, most: int) -> list[int]:
+def find_worst_flips(rows: RowComparison, most: int) -> list[int]:
     """Rows whose largest logits differ, the most decided ones first."""
-    flips = np.flatnonzero(found.top_a != found.top_b)
-    lost = (found.p_aa - found.p_ab + found.p_bb - found.p_ba)[flips]
+    flips = np.flatnonzero(rows.top_a != rows.top_b)
+    lost = (rows.p_aa - rows.p_ab + rows.p_bb - rows.p_ba)[flips]
     return [int(i) for i in flips[np.argsort(-lost, kind="stable")][:most]]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from specc.exporter.checkpoint.checkpoint import Checkpoint
 
 Logits = npt.NDArray[np.float32]
-BLOCK = 64  # rows that are compared at a time
+BLOCK = 64
+"""Rows that are compared at a time."""
 WEIGHTS = (".safetensors", ".gguf", ".bin")
 
 
@@ -36,7 +37,7 @@ class BundleSide:
         self.name, self.bundle, self.info = str(bundle.folder), bundle, model.info
         part = bundle.manifest["tokenizer"]
         self.ids, self.bos, self.context = int(part["ids"]), part["bos"], model.info.context
-        self.tokenizer = text_of(bundle.folder / part["file"])
+        self.tokenizer = read_text(bundle.folder / part["file"])
         self.law_width = model.info.certificate.law_width
         self._session = model.session()
 
@@ -141,10 +142,10 @@ def open_side(text: str, threads: int = 0) -> Iterator[Side]:
         with Model.open(path, threads=threads, trust=True) as model:
             yield BundleSide(bundle, model)
     else:
-        yield float_side(text)
+        yield open_float_side(text)
 
 
-def float_side(text: str) -> FloatSide:
+def open_float_side(text: str) -> FloatSide:
     """A checkpoint; needs the packages of the extra `build`."""
     path = Path(text)
     if path.is_dir() and not (path / "config.json").is_file():
@@ -162,7 +163,7 @@ def float_side(text: str) -> FloatSide:
         ) from error
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """A file's text."""
     try:
         return path.read_text(encoding="utf-8")

@@ -21,8 +21,10 @@ from specc.gate.lint.shapes import (
     total,
 )
 
-SMALL = 64  # integers of a tensor whose values are followed
-MASK_INPUTS = ("mask", "bias")  # in names of inputs: the caller gives it, [..., rows, context]
+SMALL = 64
+"""Integers of a tensor whose values are followed."""
+MASK_INPUTS = ("mask", "bias")
+"""In names of inputs: the caller gives it, [..., rows, context]."""
 
 
 def collect_facts(graph: Any, opset: int = 20) -> Facts:

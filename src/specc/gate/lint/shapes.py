@@ -24,7 +24,8 @@ class Dim:
 
     coef: int = 1
     syms: tuple[str, ...] = ()
-    inside: int = field(default=1, compare=False)  # elements of this axis between two neighbouring rows
+    inside: int = field(default=1, compare=False)
+    """Elements of this axis between two neighbouring rows."""
 
     @property
     def rows(self) -> bool:
@@ -51,7 +52,8 @@ def name_moved_rows(node: Any) -> str:
 
 Shape = tuple[Dim, ...]
 Shapes = dict[str, "Shape | None"]
-Ints = dict[str, "Shape"]  # small integer tensors whose values are known, flattened
+Ints = dict[str, "Shape"]
+"""Small integer tensors whose values are known, flattened."""
 Rule = Callable[[Any, list["Shape | None"], "Facts"], "list[Shape | None]"]
 
 
@@ -61,14 +63,21 @@ class Facts:
 
     shapes: Shapes
     ints: Ints
-    declared: Shapes  # value_info and outputs, for ops without a rule
+    declared: Shapes
+    """Value_info and outputs, for ops without a rule."""
     opset: int = 20
-    fixed: bool = False  # the rows of a call are a number in the file, not a symbol
-    lost: set[str] = field(default_factory=set)  # values of some rows that no axis tells apart any more
-    data: set[str] = field(default_factory=set)  # values that come from ids, embeddings or caches
-    masks: set[str] = field(default_factory=set)  # values that went through a comparison of positions
-    weights: set[str] = field(default_factory=set)  # attention weights: a softmax over masked scores
-    chosen: set[str] = field(default_factory=set)  # indices of the rows whose logits are wanted
+    fixed: bool = False
+    """The rows of a call are a number in the file, not a symbol."""
+    lost: set[str] = field(default_factory=set)
+    """Values of some rows that no axis tells apart any more."""
+    data: set[str] = field(default_factory=set)
+    """Values that come from ids, embeddings or caches."""
+    masks: set[str] = field(default_factory=set)
+    """Values that went through a comparison of positions."""
+    weights: set[str] = field(default_factory=set)
+    """Attention weights: a softmax over masked scores."""
+    chosen: set[str] = field(default_factory=set)
+    """Indices of the rows whose logits are wanted."""
 
     def row_syms(self, name: str) -> set[str]:
         """Row symbols of a value."""

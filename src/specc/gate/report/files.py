@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from specc.atomic import io_errors
 from specc.gate.report.page import render_page
 from specc.report.page import write_whole
+from specc.report.values import replace_non_finite
 
 
 def report_paths(certificate: Path, folder: Path | None = None) -> tuple[Path, Path]:
@@ -34,14 +34,3 @@ def write_report(
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, text)
     return paths
-
-
-def replace_non_finite(value: Any) -> Any:
-    """The same value with None for numbers that JSON does not have, and words for keys."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): replace_non_finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [replace_non_finite(item) for item in value]
-    return value
