@@ -43,10 +43,8 @@ def scale(reduced: str, axes: tuple[int, ...] | None) -> tuple[Nodes, Nodes]:
 
 @pytest.mark.parametrize("rows", ["R", "sequence_length", "s77"])
 def test_clean_decoder_passes(rows: str) -> None:
-    """MatMulNBits and GroupQueryAttention with norms, rotary, a gated block and selected rows, whatever the
-    symbol.
-    """
-    ms = "com.microsoft"
+    """MatMulNBits and GroupQueryAttention with norms, rotary, a gated block and selected rows."""
+    ms, attention_inputs = "com.microsoft", "qkv - - past_k past_v lens total cos sin"
     nodes = [
         node("SimplifiedLayerNormalization", "x gain", "normed", axis=-1, epsilon=1e-5),
         node("MatMulNBits", "normed packed scales", "qkv", ms, K=16, N=64, bits=4, block_size=16),
@@ -55,14 +53,7 @@ def test_clean_decoder_passes(rows: str) -> None:
         node("Cast", "shape", "count", to=INT32),
         node("Add", "past count", "total"),
         node("Sub", "total one", "lens"),
-        node(
-            "GroupQueryAttention",
-            "qkv - - past_k past_v lens total cos sin",
-            "att k v",
-            ms,
-            num_heads=4,
-            kv_num_heads=2,
-        ),
+        node("GroupQueryAttention", attention_inputs, "att k v", ms, num_heads=4, kv_num_heads=2),
         node("MatMul", "att wo", "proj"),
         helper.make_node(
             "SkipSimplifiedLayerNormalization", ["proj", "x", "gain"], ["h", "", "", "sum"], domain=ms

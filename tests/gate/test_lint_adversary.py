@@ -103,25 +103,9 @@ def test_graphs_of_others_pass(tmp_path: Path) -> None:
     from support.tiny import tiny_folder, tiny_model
 
     folder, made_by_genai = tiny_folder(tmp_path / "tiny"), tmp_path / "g"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "onnxruntime_genai.models.builder",
-            "-i",
-            folder,
-            "-o",
-            made_by_genai,
-            "-p",
-            "int4",
-            "-e",
-            "cpu",
-            "-c",
-            tmp_path,
-        ],
-        check=True,
-        capture_output=True,
-    )
+    options = ["-i", folder, "-o", made_by_genai, "-p", "int4", "-e", "cpu", "-c", tmp_path]
+    builder = [sys.executable, "-m", "onnxruntime_genai.models.builder"]
+    subprocess.run([*builder, *options], check=True, capture_output=True)
     assert lint_file(made_by_genai / "model.onnx") == []
     from transformers import DynamicCache
 

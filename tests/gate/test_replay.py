@@ -14,7 +14,7 @@ import pytest
 from support.table_models import Ahead, draft, noise_table
 
 from specc.errors import EnvironmentFault, InputError
-from specc.gate import replay as judge
+from specc.gate.replay import record as judge
 from specc.generate.record import head_line, read_recording, unpack_row
 from specc.generate.run import kept
 from specc.progress import no_progress

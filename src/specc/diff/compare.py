@@ -26,7 +26,7 @@ from specc.progress import Progress, no_progress
 
 WINDOW, FEWEST, EXAMPLES, TAIL = 512, 32, 5, 60
 STEPS, WARM = 24, 4
-"""Timed plain steps of each bundle, after so many that are not."""
+"""Plain steps of each bundle that are timed, and steps before them that are not."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class RowComparison:
     top_a: npt.NDArray[np.int64]
     top_b: npt.NDArray[np.int64]
     p_aa: Rows
-    """Probability that A gives to A's largest, and so on."""
+    """Probability that A gives to A's most probable id; p_ab: that A gives to B's, and so on."""
     p_ab: Rows
     p_ba: Rows
     p_bb: Rows

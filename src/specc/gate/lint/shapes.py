@@ -64,7 +64,7 @@ class Facts:
     shapes: Shapes
     ints: Ints
     declared: Shapes
-    """Value_info and outputs, for ops without a rule."""
+    """Of `value_info` and of the outputs, for operators without a rule."""
     opset: int = 20
     fixed: bool = False
     """The rows of a call are a number in the file, not a symbol."""
