@@ -21,7 +21,7 @@ from specc.pipeline.source_code import code_hash
 from specc.progress import Progress
 
 if TYPE_CHECKING:
-    from specc.exporter.export import Exported
+    from specc.exporter.export import ExportResult
 
 GRAPH_CODE = ("specc.exporter.export", "specc.exporter.checkpoint.checkpoint", "specc.pipeline.export")
 """What decides the graph of a model, with all that it imports: trace, graph, rewrites, lower, check. Not the
@@ -108,7 +108,7 @@ def scale_arguments(ranges: CacheEntry | None) -> dict[str, Any]:
         return {}
     from specc.calib.scales import apply_shifts
 
-    return {"ranges": ranges.facts["ranges"], "prepare": partial(apply_shifts, moved=ranges.facts["shifts"])}
+    return {"ranges": ranges.facts["ranges"], "prepare": partial(apply_shifts, shifts=ranges.facts["shifts"])}
 
 
 # ---------------------------------------------------------------------- a draft head's engine
@@ -145,7 +145,7 @@ def write_head(
     return facts_of(exported)
 
 
-def facts_of(exported: Exported) -> dict[str, Any]:
+def facts_of(exported: ExportResult) -> dict[str, Any]:
     """What the bundle's manifest keeps of an export."""
     return {
         "nodes": exported.node_count,

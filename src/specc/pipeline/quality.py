@@ -33,7 +33,8 @@ def judge_quality(
     wrong = list_missed_limits(quality["target"]["quality"], **limits)
     if wrong:
         advice = "use a scheme with more bits, or other limits under 'gate'"
-        why = f"{'; '.join(wrong)}; worst alone are {describe_worst_groups(measure_sensitivity(planned, clock))}"
+        worst = describe_worst_groups(measure_sensitivity(planned, clock))
+        why = f"{'; '.join(wrong)}; worst alone are {worst}"
         raise JudgeError(f"{recipe.file}: the quantized target is not good enough: {why}; {advice}")
     if sensitivity:
         quality["target"] = {**quality["target"], "sensitivity": measure_sensitivity(planned, clock)}
