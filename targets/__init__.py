@@ -51,7 +51,9 @@ class Hardware:
     """Whether somebody has run a bundle on such a device."""
 
     def matches(self, machine: str, sm: int | None) -> bool:
-        """Whether a machine is such a device: its name by `uname -m`, its GPU's compute capability, None without GPU."""
+        """Whether a machine is such a device: its name by `uname -m`, its GPU's compute capability, None
+        without GPU.
+        """
         return machine.lower() in self.machines and (self.gpu is None or self.gpu.sm == sm)
 
     @property

@@ -33,7 +33,9 @@ class Gpu:
     reserve_mb: int
     """What is left to the system, out of the device's memory."""
     finish: str
-    """"here": finished engines are built on any machine; "device": `specc finalize` builds them on the device."""
+    """"here": finished engines are built on any machine; "device": `specc finalize` builds them on the
+    device.
+    """
     nearest_sm: int
     """The SM for which a build on another machine checks the graphs."""
     systems: tuple[System, ...]

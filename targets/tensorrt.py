@@ -1,7 +1,8 @@
 """What each TensorRT version and compute capability can take, and what works instead.
 
-Sources: the ONNX parser's change log and operator table (https://github.com/onnx/onnx-tensorrt/blob/main/docs/), the
-support matrices of TensorRT and TensorRT-RTX (https://docs.nvidia.com/deeplearning/).
+Sources: the ONNX parser's change log and operator table
+(https://github.com/onnx/onnx-tensorrt/blob/main/docs/), the support matrices of TensorRT and TensorRT-RTX
+(https://docs.nvidia.com/deeplearning/).
 """
 
 from __future__ import annotations

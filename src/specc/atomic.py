@@ -1,6 +1,7 @@
 """Folders that appear whole or not at all: written under a hidden name beside their place, then renamed.
 
-A lock on the hidden folder tells a running build from a dead one: the next build removes what a killed build left.
+A lock on the hidden folder tells a running build from a dead one: the next build removes what a killed build
+left.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def make_locked_folder(place: Path) -> tuple[Path, int]:
 
 
 def try_lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock, None where another process holds it, or the folder is gone."""
+    """A descriptor that holds the folder's lock, None where another process holds it, or the folder is
+    gone.
+    """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -75,7 +78,9 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def rename_into_place(folder: Path, place: Path) -> None:
-    """Rename `folder` to `place` in one step; a folder that is there takes the hidden name and is removed with it."""
+    """Rename `folder` to `place` in one step; a folder that is there takes the hidden name and is removed
+    with it.
+    """
     if place.is_dir():
         swap_folders(folder, place)
     else:

@@ -1,4 +1,6 @@
-"""YAML whose values remember their line, so that an error can say file:line, what was found and what is allowed."""
+"""YAML whose values remember their line, so that an error can say file:line, what was found and what is
+allowed.
+"""
 
 from __future__ import annotations
 

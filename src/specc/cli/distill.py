@@ -9,10 +9,14 @@ import click
 
 from specc.calib.prompts import CLASSES
 from specc.cli.options import FOLDER, SEED, Number, as_json, print_json, recipe_path
+from specc.contracts.draft_kinds import TRAININGS
 from specc.errors import InputError
 
-KINDS = ("feature", "medusa", "small", "early-exit", "table")
-ONLY_FOR = {"ids": ("feature", "medusa"), "layers": ("small", "early-exit"), "epochs": KINDS[:-1]}
+KINDS = tuple(TRAININGS)
+ONLY_FOR = {
+    option: tuple(name for name, training in TRAININGS.items() if option in training.options)
+    for option in ("ids", "layers", "epochs")
+}
 """Options that other kinds have no use for."""
 
 

@@ -46,7 +46,8 @@ class Timing:
 def count_matrix_bytes(rows: int, columns: int, scheme: str, block: int) -> int:
     """Bytes of one weight [rows, columns].
 
-    w8: a byte each and an f32 scale a block; w4: half a byte each, an f32 scale and half a byte of zero point a block.
+    w8: a byte each and an f32 scale a block; w4: half a byte each, an f32 scale and half a byte of zero point
+    a block.
     """
     count = rows * columns
     if scheme in WEIGHT_BYTES:
@@ -77,7 +78,8 @@ def count_read_bytes(engine: EnginePlan) -> int:
 
 
 def count_stored_bytes(engine: EnginePlan) -> int:
-    """Weights that the engine keeps: the embedding counts unless it is tied; nothing when they are the target's.
+    """Weights that the engine keeps: the embedding counts unless it is tied; nothing when they are the
+    target's.
 
     TensorRT engines share nothing, and keep the embedding beside a quantized LM head.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from specc.contracts.draft_head import DraftHead
 from specc.contracts.draft_kinds import KINDS, Draft
@@ -22,7 +23,8 @@ def plan_draft_engine(
     spec: ModelSpec | None,
     head: DraftHead | None,
 ) -> EnginePlan | None:
-    """The draft's engine, None for drafters without one. `spec`: of a draft model's checkpoint; `head`: of a draft head.
+    """The draft's engine, None for drafters without one. `spec`: of a draft model's checkpoint; `head`: of a
+    draft head.
 
     Raises RecipeError, InputError.
     """
@@ -56,9 +58,12 @@ def plan_early_exit(recipe: Recipe, k: int, part: Draft, target: EnginePlan) -> 
 
 
 def describe_head(head: DraftHead, target: ModelSpec) -> ModelSpec:
-    """A draft head as a model: the shape of its layers (none in a parallel head), a column for each id that it knows."""
+    """A draft head as a model: the shape of its layers (none in a parallel head), a column for each id that
+    it knows.
+    """
     shape = {name: number for name, number in head.numbers.items() if name != "k"}
-    return replace(target, vocab=head.columns, tied=False, **{"layers": 0, **shape})
+    sizes: dict[str, Any] = {"layers": 0, **shape}
+    return replace(target, vocab=head.columns, tied=False, **sizes)
 
 
 def check_head_dialect(recipe: Recipe, head: DraftHead, dialect: str) -> None:
@@ -69,7 +74,9 @@ def check_head_dialect(recipe: Recipe, head: DraftHead, dialect: str) -> None:
 
 
 def check_draft_context(recipe: Recipe, draft: ModelSpec) -> None:
-    """Raise RecipeError for a context that the draft model does not hold: it sees the same positions as the target."""
+    """Raise RecipeError for a context that the draft model does not hold: it sees the same positions as the
+    target.
+    """
     if recipe.context > draft.max_context:
         allowed = f"the draft model takes at most {draft.max_context}"
         raise recipe.make_error("context", f"context is {recipe.context}", allowed)

@@ -1,4 +1,6 @@
-"""Files of trained draft heads, read without their weights: the safetensors header, its metadata and the draft ids."""
+"""Files of trained draft heads, read without their weights: the safetensors header, its metadata and the
+draft ids.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +53,14 @@ class DraftHead:
         """What nobody checked; empty for a head that names the weights that it was trained for."""
         if not self.published:
             return ""
-        return f"{self.published} layout, no hash of its target: fits by hidden size and ids; the gate proves the rest"
+        proof = "fits by hidden size and ids; the gate proves the rest"
+        return f"{self.published} layout, no hash of its target: {proof}"
 
 
 def is_published(path: Path) -> bool:
-    """Whether a head's path names another project's layout: a folder, a pickle, or tensors without our metadata."""
+    """Whether a head's path names another project's layout: a folder, a pickle, or tensors without our
+    metadata.
+    """
     if path.is_dir() or path.suffix in (".pt", ".bin", ".pth"):
         return True
     try:
@@ -93,7 +98,8 @@ def read_draft_head(path: Path) -> DraftHead:
 def read_safetensors_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
     """The JSON header of an open safetensors file, and the offset at which its tensors start.
 
-    Raises ValueError for a file that has none. Layout: u64 bytes of the header, little endian, header, tensors.
+    Raises ValueError for a file that has none. Layout: u64 bytes of the header, little endian, header,
+    tensors.
     """
     size = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
     text = file.read(size) if 2 <= size <= LONGEST_HEADER else b""
@@ -136,7 +142,9 @@ def build_draft_head(
 
 
 def check_numbers(head: DraftHead, path: Path) -> None:
-    """Raise InputError unless numbers are positive and ids absolute, in the vocabulary and strictly rising (R62)."""
+    """Raise InputError unless numbers are positive and ids absolute, in the vocabulary and strictly rising
+    (R62).
+    """
     if min(head.hidden, head.vocab, *head.numbers.values()) < 1:
         raise InputError(f"the metadata of {path} hold a number below 1; {AGAIN}")
     if head.ids is not None:

@@ -1,8 +1,8 @@
 """The kinds of drafters: one record each, and the drafter that a recipe asks for.
 
-A new kind is a record in KINDS and one row of the drafter table of the C runtime; a new recipe key is also a field of
-`Draft` and a row of READERS. Code of higher layers that a kind needs is named by its dotted name and imported when it
-is called, so that this module imports neither torch nor those layers.
+A new kind is a record in KINDS and one row of the drafter table of the C runtime; a new recipe key is also a
+field of `Draft` and a row of READERS. Code of higher layers that a kind needs is named by its dotted name and
+imported when it is called, so that this module imports neither torch nor those layers.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class DraftKind:
     is_drafter: bool = True
     """False for kinds that propose nothing themselves: no draft, a chain of drafters, a choice to be made."""
     weights: Literal["", "checkpoint", "target", "head"] = ""
-    """Where the weights of its engine are from: a checkpoint of its own, the target's first layers, a head file; ""
-    for a drafter without an engine."""
+    """Where the weights of its engine are from: a checkpoint of its own, the target's first layers, a head
+    file; "" for a drafter without an engine."""
     reads_table: bool = False
     """Whether it reads a static n-gram table."""
     is_parallel: bool = False
@@ -100,7 +100,9 @@ class DraftKind:
     manifest_constants: Mapping[str, str] = field(default_factory=dict)
     """What the manifest says of every drafter of the kind."""
     offline: str = ""
-    """Dotted name of `open(planned, part, most)`: sample -> what it proposes along the target's answer, as floats."""
+    """Dotted name of `open(planned, part, most)`: sample -> what it proposes along the target's answer, as
+    floats.
+    """
     build_head: str = ""
     """Dotted name of `build(file, tensors, target)`: the module of its head file beside the float target."""
     trace_head: str = ""
@@ -174,6 +176,13 @@ KINDS: Mapping[str, DraftKind] = {
         DraftKind("auto", keys=("stages",), is_drafter=False),
     )
 }
+TRAINED_WEIGHTS = ("head", "checkpoint", "target", "")
+TRAININGS: Mapping[str, Training] = {
+    kind.training.name: kind.training
+    for kind in sorted(KINDS.values(), key=lambda kind: TRAINED_WEIGHTS.index(kind.weights))
+    if kind.training is not None
+}
+"""Value of `specc distill --kind` -> how it is made; draft heads first."""
 AUTO_DRAFT = Draft("auto", stages=(Draft("ngram"),))
 """`draft: auto` without stages to choose from."""
 

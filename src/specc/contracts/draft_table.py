@@ -9,7 +9,9 @@ from specc.contracts.model_spec import ModelSpec
 from specc.errors import InputError
 
 HEADER_BYTES = 48
-"""char[4] magic, u32 version, u32 orders, u32 ids, u8[32] SHA-256 of the map from ids to strings; little endian."""
+"""char[4] magic, u32 version, u32 orders, u32 ids, u8[32] SHA-256 of the map from ids to strings; little
+endian.
+"""
 MAGIC, VERSION = b"SPCN", 1
 AGAIN = "make it again with `specc distill`"
 

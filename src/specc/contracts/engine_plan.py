@@ -53,9 +53,11 @@ def plan_engine(
     dialect: str,
     shares: str | None,
 ) -> EnginePlan:
-    """Widths 1..K+1 (the target on our own operators: 1..17) and the prefill chunk; capacity holds the widest too.
+    """Widths 1..K+1 (the target on our own operators: 1..17) and the prefill chunk; capacity holds the widest
+    too.
 
-    On a GPU 2 rows cost what 5 do, and each width is compiled separately: there 1, 2, K+1 and the chunk are enough.
+    On a GPU 2 rows cost what 5 do, and each width is compiled separately: there 1, 2, K+1 and the chunk are
+    enough.
     """
     chunk = min(PREFILL_CHUNK, context)
     certified = min(CERTIFIED_WIDTHS, chunk) if (name, dialect) == ("target", "specc-cpu") else 0

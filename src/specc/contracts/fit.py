@@ -53,7 +53,9 @@ def list_contexts(recipe: Recipe) -> Iterator[int]:
 
 
 def list_schemes(recipe: Recipe) -> tuple[str, ...]:
-    """Schemes of fewer bits than the recipe's, most bits first; only w4 beside one that is not in the list."""
+    """Schemes of fewer bits than the recipe's, most bits first; only w4 beside one that is not in the
+    list.
+    """
     layers = recipe.scheme.layers
     at = BY_BITS.index(layers) if layers in BY_BITS else len(BY_BITS) - 2
     return BY_BITS[at + 1 :]

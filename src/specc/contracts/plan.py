@@ -68,7 +68,8 @@ def make_plan(
     draft: ModelSpec | None = None,
     head: DraftHead | None = None,
 ) -> Plan:
-    """Join recipe, hardware and model specs. `draft` is needed for a draft model, `head` for a trained draft head.
+    """Join recipe, hardware and model specs. `draft` is needed for a draft model, `head` for a trained draft
+    head.
 
     Raises RecipeError where the recipe asks for more than the models or the hardware have.
     """
@@ -99,7 +100,9 @@ def make_plan(
 
 
 def check_context(recipe: Recipe, k: int, spec: ModelSpec) -> None:
-    """Raise RecipeError unless the context holds one prompt token and a whole round, and the model takes it."""
+    """Raise RecipeError unless the context holds one prompt token and a whole round, and the model takes
+    it.
+    """
     allowed = f"allowed are {k + 2} (K + 2) to {spec.max_context} (the model's maximum)"
     if not k + 2 <= recipe.context <= spec.max_context:
         raise recipe.make_error("context", f"context is {recipe.context}", allowed)

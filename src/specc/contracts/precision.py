@@ -14,7 +14,9 @@ CUDA_SCHEMES = ("fp16", "w8", "w4")
 
 
 def choose_dialect(recipe: Recipe, hardware: Hardware) -> str:
-    """The target's dialect. Raises RecipeError where the recipe names one that lacks its scheme or its hardware."""
+    """The target's dialect. Raises RecipeError where the recipe names one that lacks its scheme or its
+    hardware.
+    """
     scheme, is_cpu = recipe.scheme, hardware.gpu is None
     if recipe.dialect == "specc-cpu" and not has_kernels(scheme):
         parts = f"layers {scheme.layers}, head {scheme.head}, block {scheme.block}"
@@ -96,12 +98,16 @@ def check_cache_type(recipe: Recipe, hardware: Hardware, engine: EnginePlan) -> 
 
 
 def set_cache_type(engine: EnginePlan, cache: str) -> EnginePlan:
-    """The engine with KV caches of that type; no TensorRT writes float8 in place, so the engine returns its rows."""
+    """The engine with KV caches of that type; no TensorRT writes float8 in place, so the engine returns its
+    rows.
+    """
     return engine if cache == "auto" else replace(engine, cache=cache, opset24=False)
 
 
 def choose_float_type(scheme: Scheme) -> str:
-    """Type of KV caches and unquantized products: the scheme's own, half precision beside quantized weights."""
+    """Type of KV caches and unquantized products: the scheme's own, half precision beside quantized
+    weights.
+    """
     kinds = {scheme.layers, scheme.head}
     if "bf16" in kinds:
         return "bf16"
@@ -109,7 +115,9 @@ def choose_float_type(scheme: Scheme) -> str:
 
 
 def find_further_dialects(recipe: Recipe, hardware: Hardware) -> tuple[str, ...]:
-    """Dialects that a target wants beside its own, where the recipe leaves the choice and they have its schemes."""
+    """Dialects that a target wants beside its own, where the recipe leaves the choice and they have its
+    schemes.
+    """
     schemes = [scheme for scheme in (recipe.scheme, recipe.draft.scheme) if scheme is not None]
     precisions = [part for scheme in schemes for part in (scheme.layers, scheme.head)]
     if recipe.dialect != "auto" or recipe.cache != "auto":

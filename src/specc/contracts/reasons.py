@@ -18,7 +18,9 @@ OFF = {
 def explain_speculation(
     enabled: bool, reasons: Sequence[str], certificate: Mapping[str, Any], lint: Mapping[str, Any], place: str
 ) -> str:
-    """The sentence. `certificate` as in the JSON of `specc inspect`, `lint` as in the manifest, `place`: the bundle."""
+    """The sentence. `certificate` as in the JSON of `specc inspect`, `lint` as in the manifest, `place`: the
+    bundle.
+    """
     if enabled:
         return f"on: {describe_certificate(certificate)}, at most {certificate['k'] or 'K'} tokens a round"
     return "off: " + "; ".join(explain_reason(reason, certificate, lint, place) for reason in reasons)
@@ -47,5 +49,6 @@ def explain_reason(reason: str, certificate: Mapping[str, Any], lint: Mapping[st
         if certificate.get("evidence"):
             return f"numerics ({certificate['evidence']})"
         largest = max(certificate["max_abs_diff"].values(), default=0.0)
-        return f"numerics (a judge found another law; rows of one position differ by up to {largest:.3g} in the logits)"
+        rows = f"rows of one position differ by up to {largest:.3g} in the logits"
+        return f"numerics (a judge found another law; {rows})"
     return f"{reason} ({OFF.get(reason, 'see `specc gate`')})"

@@ -1,4 +1,6 @@
-"""A recipe: what to build, from which checkpoint, how to draft, what must hold. Frozen, checked, with line numbers."""
+"""A recipe: what to build, from which checkpoint, how to draft, what must hold. Frozen, checked, with line
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ KEYS = (
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpoint: `package:NAME/FILE`, a local folder or GGUF file, or a hub id; revision for the hub only."""
+    """A checkpoint: `package:NAME/FILE`, a local folder or GGUF file, or a hub id; revision for the hub
+    only.
+    """
 
     checkpoint: str
     revision: str | None = None
@@ -234,7 +238,9 @@ def read_sampling(table: Table) -> Sampling:
 
 
 def read_gate(table: Table) -> GateLimits:
-    """Limits of the quality judge, and the total variation up to which a bounded certificate may speculate."""
+    """Limits of the quality judge, and the total variation up to which a bounded certificate may
+    speculate.
+    """
     table.check_keys("kl_max", "top1_min", "perplexity_max", "allow_bounded")
     return GateLimits(
         kl_max=table.get_optional_number("kl_max", 0.0, 1e6),

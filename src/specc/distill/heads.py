@@ -1,8 +1,8 @@
-"""Draft heads in training: what moves, what is minimised, what is saved. One entry of TRAININGS a kind."""
+"""Draft heads in training: what moves, what is minimised, what is saved. One function a kind, named by its record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from specc.calib.batches import Rows, stack_samples
 from specc.calib.head_predictions import count_accepted, predict
 from specc.calib.samples import Sample
+from specc.contracts.draft_kinds import TRAININGS, import_function
 from specc.contracts.model_spec import ModelSpec
 from specc.distill.data import TrainingData, select_frequent_ids
 from specc.distill.losses import feature_loss, medusa_loss
@@ -83,12 +84,6 @@ def medusa_training(
     return HeadTraining(head.blocks, lambda rows: medusa_loss(head, rows), shape, prefix="blocks.")
 
 
-TRAININGS: Mapping[str, Callable[[Any, ModelSpec, torch.Tensor, TrainingSettings], HeadTraining]] = {
-    "feature": feature_training,
-    "medusa": medusa_training,
-}
-
-
 def train_head(
     request: DistillRequest,
     target: Any,
@@ -105,7 +100,8 @@ def train_head(
     settings = TrainingSettings(seed=request.seed, epochs=request.epochs)
     ids = torch.tensor(select_frequent_ids(data.training, min(request.ids, spec.token_ids)))
     torch.manual_seed(settings.seed)
-    head = TRAININGS[request.kind](target, spec, ids, settings)
+    start = import_function(TRAININGS[request.kind].head)
+    head: HeadTraining = start(target, spec, ids, settings)
     record = settings.to_record()
     checkpoint = checkpoint_path(folder, record, request.kind, data.sha256, len(ids), spec.weights_sha256)
     train(list(head.parts.parameters()), head.loss, data.training, settings, checkpoint, progress)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specc.calib.shards import DataSettings
+from specc.contracts.draft_kinds import TRAININGS
 from specc.errors import InputError
-
-KINDS = ("feature", "medusa", "small", "early-exit", "table")
 
 
 @dataclass(frozen=True)
@@ -44,5 +43,5 @@ class DistillRequest:
 
     def check(self) -> None:
         """Raise InputError for an unknown kind."""
-        if self.kind not in KINDS:
-            raise InputError(f"the kind is {self.kind!r}; allowed are {', '.join(KINDS)}")
+        if self.kind not in TRAININGS:
+            raise InputError(f"the kind is {self.kind!r}; allowed are {', '.join(TRAININGS)}")

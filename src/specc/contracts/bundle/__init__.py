@@ -1,4 +1,5 @@
-"""The bundle: the folder that ships. Written whole or not at all; read back with format, sizes and hashes checked.
+"""The bundle: the folder that ships. Written whole or not at all; read back with format, sizes and hashes
+checked.
 
 tables      the binary tables of a bundle: texts of ids, calibration ids, draft ids
 manifest    manifest.json: read, checked and formatted; its digest

@@ -41,7 +41,8 @@ def make_manifest(
 ) -> dict[str, Any]:
     """The manifest without its digest.
 
-    `engine_files`: the paths that each engine ("target", "draft") is made of; `engine_parts`: its further keys.
+    `engine_files`: the paths that each engine ("target", "draft") is made of; `engine_parts`: its further
+    keys.
     """
     recipe, hashes = plan.recipe, {file.path: file for file in files}
     engines = {
@@ -117,7 +118,9 @@ def describe_draft(draft: Draft, plan: Plan) -> dict[str, Any]:
 
 
 def describe_drafter(draft: Draft, plan: Plan) -> dict[str, Any]:
-    """One drafter by the record of its kind; a draft model with a draft of its own is the middle of a hierarchy."""
+    """One drafter by the record of its kind; a draft model with a draft of its own is the middle of a
+    hierarchy.
+    """
     if draft.small is not None:
         k = min(plan.k, MOST_INNER)
         return {"kind": "hierarchy", "engine": "draft", "k": k, "draft": describe_draft(draft.small, plan)}

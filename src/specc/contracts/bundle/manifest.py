@@ -125,7 +125,9 @@ def check_parts(manifest: Any, path: Path, parts: Mapping[str, tuple[type, ...]]
 
 
 def check_values(bundle: Bundle, path: Path) -> None:
-    """Check the parts against each other: files, the names of files, token ids, widths, lint, sampling options."""
+    """Check the parts against each other: files, the names of files, token ids, widths, lint, sampling
+    options.
+    """
     for file in bundle.manifest["files"]:
         check_parts(file, path, FILE_PARTS)
         check_path(bundle, file["path"])
@@ -176,7 +178,9 @@ def check_path(bundle: Bundle, path: str) -> None:
 
 
 def verify_bundle(bundle: Bundle, trust: bool = False) -> Bundle:
-    """Check every file's size and, unless `trust`, its hash. Raises InputError naming the first that differs."""
+    """Check every file's size and, unless `trust`, its hash. Raises InputError naming the first that
+    differs.
+    """
     for file in bundle.files:
         check_path(bundle, file.path)
         path = bundle.folder / file.path

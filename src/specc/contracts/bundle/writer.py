@@ -27,8 +27,9 @@ def write_bundle(
 ) -> tuple[Bundle, bool]:
     """Write the bundle to `place`: `sources` maps each path to the real file and what it must be.
 
-    Returns the bundle and whether anything was written: a whole bundle that stands there already stays as it is,
-    certificates included. Raises InputError (`place` is something else), EnvironmentFault (disk full, damaged cache).
+    Returns the bundle and whether anything was written: a whole bundle that stands there already stays as it
+    is, certificates included. Raises InputError (`place` is something else), EnvironmentFault (disk full,
+    damaged cache).
     """
     check_destination(place)
     text, digest = format_manifest(manifest)
@@ -64,7 +65,9 @@ def is_written(place: Path, text: str) -> bool:
 
 
 def copy_file(source: Path, target: Path, file: File) -> None:
-    """Copy the bytes themselves, never a link. Raises EnvironmentFault where they are not what `file` says."""
+    """Copy the bytes themselves, never a link. Raises EnvironmentFault where they are not what `file`
+    says.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with source.open("rb") as reader, target.open("wb") as writer:
