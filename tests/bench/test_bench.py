@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from support.bench_model import ROW_KEYS, table_model
 from support.table_models import Ahead, ByWidth, chain
 
-from specc.bench import measure, numbers, prompts, report
-from specc.bench.measure import Setting, Task
+from specc.bench import generations, numbers, prompts, report
+from specc.bench.generations import Setting, Task
 from specc.bench.numbers import Round
 from specc.errors import InputError
 from specc.report.plots import choose_ticks
@@ -113,7 +113,7 @@ TASK = Task(
 def test_modes_take_turns_and_agree() -> None:
     ticks: list[tuple[str, float]] = []
     with table_model() as model, model.session() as session:
-        found = measure.measure_generations(session, TASK, lambda step, done: ticks.append((step, done)))
+        found = generations.measure_generations(session, TASK, lambda step, done: ticks.append((step, done)))
     assert len(found) == TASK.total == 24 and len(ticks) == 24 and ticks[-1] == ("bench", 1.0)
     firsts = [one.mode for one in found[::2]]
     assert firsts == ["plain", "spec"] * 6
@@ -128,7 +128,7 @@ def test_every_answer_starts_from_an_empty_cache() -> None:
     task = replace(TASK, prompts={"chat": [list(range(70))]}, settings=TASK.settings[:1])
     with table_model() as model, model.session() as session:
         for mode in ("plain", "spec", "spec"):
-            measure.run_generation(
+            generations.run_generation(
                 session, task.prompts["chat"][0], mode, task.settings[0], task, "chat", 0, 0
             )
             assert session.stats["prefill_calls"] == 3
@@ -139,7 +139,7 @@ def test_every_answer_starts_from_an_empty_cache() -> None:
 def found_rows(drafter: Any = None) -> list[dict[str, Any]]:
     with table_model(drafter) as model, model.session() as session:
         certificate = replace(model.info.certificate, call_ms=(4.0, 4.5, 5.0, 5.5, 6.0, 20.0))
-        return report.make_rows(measure.measure_generations(session, TASK), certificate)
+        return report.make_rows(generations.measure_generations(session, TASK), certificate)
 
 
 def test_rows_have_what_others_rely_on() -> None:
@@ -182,7 +182,7 @@ def test_speculation_that_is_off_says_so() -> None:
     """
     engine = ByWidth(Table(chain(258), 1, 160, (1, 2, 3, 4, 5, 32)), library())
     with Model.from_parts(engine, Ahead(), n_ids=258, context=128) as model, model.session() as session:
-        rows = report.make_rows(measure.measure_generations(session, TASK), model.info.certificate)
+        rows = report.make_rows(generations.measure_generations(session, TASK), model.info.certificate)
     spec = [row for row in rows if row["mode"] == "spec"]
     assert all(not row["enabled"] and row["reasons"] and row["acceptance_rate"] is None for row in spec)
     assert all(row["predicted_speed_up"] is None and row["proposing_share"] == 0 for row in spec)

@@ -124,7 +124,7 @@ def bundle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
     """A bundle of a few bytes, opened as a table model; and a fake system in a 15 W mode."""
-    monkeypatch.setattr("specc.bench.work.Model.open", lambda folder, **options: table_model())
+    monkeypatch.setattr("specc.bench.run.Model.open", lambda folder, **options: table_model())
     monkeypatch.setattr(machine.shutil, "which", lambda name: None)
     root = system(tmp_path / "root", status="pmode:0002", configuration=JETSON)
     real = machine.read_power

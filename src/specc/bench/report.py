@@ -9,7 +9,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from specc.bench.measure import MODES, Generation, Setting
+from specc.bench.generations import MODES, Generation, Setting
 from specc.bench.numbers import (
     Round,
     acceptance_by_position,

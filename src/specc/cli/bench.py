@@ -59,7 +59,7 @@ def bench_verb(
     """Measure BUNDLE's speculative against its plain decoding; or compare BUNDLE, a saved report, with
     another.
     """
-    from specc.bench import page, work
+    from specc.bench import page, run
     from specc.bench.tables import tabulate
     from specc.cli import tables
     from specc.cli.progress_bars import StageBars
@@ -68,9 +68,9 @@ def bench_verb(
         name: value for name, value in (("k", k), ("ignore_eos", ignore_eos or None)) if value is not None
     }
     saved = None if against == PLAIN else Path(against)
-    request = work.BenchRequest(bundle, saved, options=options, **asked)
+    request = run.BenchRequest(bundle, saved, options=options, **asked)
     with StageBars() as bars:
-        report = work.bench(request, bars.report)
+        report = run.bench(request, bars.report)
     if html is not None:
         page.write_page(report, html)
     if as_json:

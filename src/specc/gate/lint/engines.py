@@ -101,14 +101,14 @@ def find_narrow_types(graph: Any) -> Iterator[Finding]:
     names: dict[int, str] = {TensorProto.BFLOAT16: "bfloat16", TensorProto.FLOAT16: "float16"}
     types = {t.name: t.data_type for t in graph.initializer}
     types |= {v.name: v.type.tensor_type.elem_type for v in [*graph.value_info, *graph.input, *graph.output]}
-    told = set()
+    reported = set()
     for node in graph.node:
         kind = next((types[name] for name in node.input if types.get(name) in names), 0)
         to = read_attribute(node, "to", 0) if node.op_type == "Cast" else 0
         for name in node.output:
             types.setdefault(name, to or kind)
         half = to == TensorProto.BFLOAT16 or (kind in names and node.op_type not in CARRIED)
-        if half and (node.op_type, to or kind) not in told:
-            told.add((node.op_type, to or kind))
+        if half and (node.op_type, to or kind) not in reported:
+            reported.add((node.op_type, to or kind))
             why = f"{names[to or kind]} is written, and this CPU engine runs it in float32 or not at all"
             yield make_finding(node, why, "export this part in float32")

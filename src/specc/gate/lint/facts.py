@@ -41,7 +41,7 @@ def collect_facts(graph: Any, opset: int = 20) -> Facts:
     facts.data |= {name for name, value in inputs.items() if "_ids" in name or not _whole(value)} or set(
         inputs
     )
-    facts.chosen |= {name for name in inputs if name == "logit_rows"}
+    facts.row_selectors |= {name for name in inputs if name == "logit_rows"}
     facts.masks |= {n for n in inputs if any(w in n for w in MASK_INPUTS) and len(facts.shapes[n] or ()) > 2}
     return facts
 

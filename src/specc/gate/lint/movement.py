@@ -140,7 +140,7 @@ def judge_taken(node: Any, ins: list[Shape | None], facts: Facts) -> Iterator[Fi
     axes = data if node.op_type == "GatherND" else data[axis : axis + 1]
     index = node.input[1]
     constant = index not in facts.data and not facts.row_syms(index)
-    if any(d.rows for d in axes) and index not in facts.chosen and not constant:
+    if any(d.rows for d in axes) and index not in facts.row_selectors and not constant:
         yield make_finding(node, "which row of the call is taken is computed", MIX_FIX)
 
 

@@ -76,7 +76,7 @@ class Facts:
     """Values that went through a comparison of positions."""
     weights: set[str] = field(default_factory=set)
     """Attention weights: a softmax over masked scores."""
-    chosen: set[str] = field(default_factory=set)
+    row_selectors: set[str] = field(default_factory=set)
     """Indices of the rows whose logits are wanted."""
 
     def row_syms(self, name: str) -> set[str]:

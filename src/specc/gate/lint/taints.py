@@ -28,8 +28,10 @@ def learn_taints(node: Any, facts: Facts, blamed: bool) -> None:
     outs = [name for name in node.output if name]
     if any(name in facts.data for name in node.input):
         facts.data.update(outs)
-    if any(name in facts.chosen for name in node.input) and len(node.input) < 3:
-        facts.chosen.update(outs if node.op_type in ("Cast", "Identity", "Unsqueeze", "Squeeze") else ())
+    if any(name in facts.row_selectors for name in node.input) and len(node.input) < 3:
+        facts.row_selectors.update(
+            outs if node.op_type in ("Cast", "Identity", "Unsqueeze", "Squeeze") else ()
+        )
     learn_lost(node, facts, outs, blamed)
     learn_masks(node, facts, outs)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specc.bench import compare, machine, measure, prompts, report
-from specc.bench.measure import Setting, Task
+from specc.bench import compare, generations, machine, prompts, report
+from specc.bench.generations import Setting, Task
 from specc.contracts.bundle.manifest import Bundle, read_bundle, verify_bundle
 from specc.errors import EnvironmentFault
 from specc.pipeline import cache
@@ -71,16 +71,16 @@ def bench(request: BenchRequest, progress: Progress = no_progress) -> Json:
 def measure_bundle(
     request: BenchRequest, bundle: Bundle, model: Model, session: Session, progress: Progress
 ) -> Json:
-    """Rows and summary."""
+    """Rows, summary and what was run."""
     classes = prompts.read_file(request.prompts) if request.prompts else prompts.load_shipped(request.split)
-    chosen = prompts.select_prompts(classes, 2) if request.quick else classes
-    ids = prompts.encode_prompts(bundle, chosen, model.info.context)
+    selected = prompts.select_prompts(classes, 2) if request.quick else classes
+    ids = prompts.encode_prompts(bundle, selected, model.info.context)
     base = {name: value for name, value in bundle.manifest["sampling"].items() if name not in OWN}
     repeats, new = (
         (1, min(48, request.max_new_tokens)) if request.quick else (request.repeats, request.max_new_tokens)
     )
     task = Task(ids, request.settings(), repeats, new, request.seed, {**base, **request.options})
-    rows = report.make_rows(measure.measure_generations(session, task, progress), model.info.certificate)
+    rows = report.make_rows(generations.measure_generations(session, task, progress), model.info.certificate)
     return {"rows": rows, "summary": report.summarize_rows(rows), "task": describe_task(task, request)}
 
 
