@@ -7,21 +7,20 @@ with Model.open("smollm2-135m-cpu") as model, model.session() as session:
 
 from specc.runtime._ffi import Library, controls, engine_library, library
 from specc.runtime.certificate import Certificate
-from specc.runtime.drafters import HeadDraft, Hierarchy, Staged, StaticNgram, TableHeads
-from specc.runtime.model import Info, Model, device, kernels
-from specc.runtime.nvidia import Gpu, gpu
-from specc.runtime.parts import (
-    Backend,
+from specc.runtime.drafters import (
     DraftContext,
     Drafter,
-    Io,
+    HeadDraft,
+    Hierarchy,
     ModelDraft,
     Ngram,
     Node,
-    Ort,
-    Table,
-    Wrapped,
+    Staged,
+    StaticNgram,
 )
+from specc.runtime.engines import Backend, Io, Ort, Table, TableHeads, Wrapped
+from specc.runtime.model import Info, Model, device, kernels
+from specc.runtime.nvidia import Gpu, gpu
 from specc.runtime.pure import distribution
 from specc.runtime.request import Options, Request
 from specc.runtime.session import Decision, Event, Result, Session

@@ -36,7 +36,7 @@ def struct_names(header: str) -> list[str]:
 
 
 def find_file(name: str) -> Path:
-    """A file of this package; an editable install keeps built ones in another folder, a checkout one level up."""
+    """A file of this package; an editable install keeps built ones elsewhere, a checkout one level up."""
     folders = [HERE, *map(Path, sys.modules[__package__].__path__), HERE.parent]
     return next((folder / name for folder in folders if (folder / name).is_file()), HERE / name)
 
@@ -117,7 +117,7 @@ def controls() -> Library:
 
 
 def engine_library() -> Path | None:
-    """The libonnxruntime that the installed onnxruntime package brings, found without importing the package."""
+    """The libonnxruntime in the installed onnxruntime package, found without importing the package."""
     spec = importlib.util.find_spec("onnxruntime")
     folders = spec.submodule_search_locations if spec is not None else None
     found = [

@@ -1,4 +1,4 @@
-"""A certificate as a frozen dataclass: what was measured for one engine on one device (struct specc_certificate)."""
+"""A certificate: what was measured for one engine on one device (struct specc_certificate)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Certificate:
 
     @property
     def classes(self) -> list[list[int]]:
-        """Widths that agree bit for bit, grouped, each group rising; widths at odds with themselves are in none."""
+        """Groups of widths that agree bit for bit; a width whose own rows disagree is in none."""
         numbers = sorted({number for number in self.width_class if number >= 0})
         groups = [
             [w for w, c in zip(self.widths, self.width_class, strict=True) if c == number]

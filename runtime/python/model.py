@@ -1,4 +1,4 @@
-"""A model: a bundle opened, or engines of your own put together; read-only once open, shared by its sessions."""
+"""A model: an opened bundle, or engines of your own put together; read-only, shared by its sessions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from specc.errors import InputError
 from specc.runtime._ffi import Library, ffi, library, text_of
 from specc.runtime._ffi import engine_library as found_engine
 from specc.runtime.certificate import Certificate, from_struct, reason_names, to_struct
-from specc.runtime.nvidia import preload_cuda, provider_library, tensorrt_library
-from specc.runtime.parts import Table
+from specc.runtime.engines import Table
+from specc.runtime.nvidia import find_provider_library, find_tensorrt_library, preload_cuda
 from specc.runtime.request import Options, fill_options, int_pointer, token_array
 from specc.runtime.session import Session
 
@@ -75,8 +75,11 @@ class Model:
         engine_library: str | Path | None = None,
         loaded: Library | None = None,
     ) -> Model:
-        """Opens a bundle. threads 0: as its plan says; certificates: a further folder with some; trust: hashes are
-        not checked, sizes are; engine_library: path of libonnxruntime, None for the one in the onnxruntime package."""
+        """Opens a bundle.
+
+        threads 0: as its plan says; certificates: a further folder with some; trust: sizes are checked,
+        hashes are not; engine_library: path of libonnxruntime, None for the one in the onnxruntime package.
+        """
         loaded = loaded or library()
         texts = [
             _path(folder),
@@ -127,8 +130,11 @@ class Model:
         strip_leading_space: bool = False,
         loaded: Library | None = None,
     ) -> Model:
-        """A model without a bundle: backend and drafter are parts (specc.runtime.parts), token_bytes the text of
-        each id; assume_exact says that rows do not depend on the width, else it must be certified to speculate."""
+        """A model without a bundle, from an engine and a drafter (modules `engines` and `drafters`).
+
+        token_bytes: the text of each id; assume_exact: rows do not depend on the width, which otherwise has
+        to be certified before the model speculates.
+        """
         loaded = loaded or library()
         target, keep = backend.native(loaded)
         draft, keep_draft = drafter.native(loaded) if drafter is not None else (ffi.NULL, [])
@@ -182,10 +188,11 @@ class Model:
         bounded: bool = False,
         bounded_rows: int = 0,
     ) -> Certificate:
-        """Measures the target on this device over calibration ids; changes nothing. RuntimeFault when cancelled.
+        """Measures the target on this device over calibration ids; changes nothing.
 
-        sampling: options under which rows that differ are compared, None for temperature 1; bounded: compare them even
-        where the widths that a session needs agree bit for bit; bounded_rows: at so many positions, 0 for 1152.
+        progress: called with (done, total), a true answer cancels with RuntimeFault. sampling: options under
+        which rows that differ are compared, None for temperature 1; bounded: compare them even where the
+        widths that a session needs agree bit for bit; bounded_rows: at so many positions, 0 for 1152.
         """
         ids = token_array(tokens)
         options, out = ffi.new("specc_certify_options *"), ffi.new("specc_certificate *")
@@ -230,7 +237,7 @@ class Model:
         return Path(text_of(path))
 
     def certificate_note(self, path: str | Path) -> tuple[bool, str]:
-        """Whether the certificate file is for this engine on this device, and the sentence that says why or why not."""
+        """Whether the certificate file is for this engine on this device, and the sentence that says why."""
         note = ffi.new("char[512]")
         fits = self._library.c.specc_certificate_explain(self._pointer(), _path(path), note, 512)
         return bool(fits), text_of(note)
@@ -312,7 +319,7 @@ def _count(name: str, value: Any) -> int:
 
 
 def _gpu_libraries(folder: str | Path) -> list[Any]:
-    """Paths of the TensorRT library and of the plugin provider that the bundle's engine asks for; NULL for none.
+    """Paths of the TensorRT library and of the plugin provider that the bundle's engine needs; NULL for none.
 
     What is wrong with a manifest is the C core's to say.
     """
@@ -323,8 +330,10 @@ def _gpu_libraries(folder: str | Path) -> list[Any]:
         return [ffi.NULL, ffi.NULL]
     if isinstance(provider, dict) and provider.get("name") == "CUDAExecutionProvider":
         preload_cuda()
-    tensorrt = tensorrt_library(backend == "tensorrt-rtx") if str(backend).startswith("tensorrt") else None
-    return [_path(tensorrt), _path(provider_library() if provider else None)]
+    tensorrt = (
+        find_tensorrt_library(backend == "tensorrt-rtx") if str(backend).startswith("tensorrt") else None
+    )
+    return [_path(tensorrt), _path(find_provider_library() if provider else None)]
 
 
 def _path(path: str | Path | None) -> Any:

@@ -54,18 +54,21 @@ def gpu(index: int = 0, loaded: Library | None = None) -> Gpu:
     )
 
 
-def tensorrt_library(rtx: bool) -> Path | None:
+def find_tensorrt_library(rtx: bool) -> Path | None:
     """libnvinfer or libtensorrt_rtx of an installed package; None: the loader's own search."""
     return _find(PACKAGES[rtx])
 
 
-def provider_library() -> Path | None:
+def find_provider_library() -> Path | None:
     """ONNX Runtime's plugin provider for TensorRT-RTX of an installed package."""
     return _find(((PLUGIN, "libonnxruntime_providers_nv_tensorrt_rtx.so"),))
 
 
 def preload_cuda() -> list[str]:
-    """Loads CUDA's and cuDNN's libraries of installed packages, which ONNX Runtime's provider needs; their names."""
+    """Loads the CUDA and cuDNN libraries that ONNX Runtime's provider needs from installed packages.
+
+    Returns their file names.
+    """
     loaded = []
     for folder in _folders("nvidia"):
         for name in CUDA_LIBRARIES:
@@ -76,17 +79,17 @@ def preload_cuda() -> list[str]:
     return loaded
 
 
-def tensorrt_version(path: Path | None = None, rtx: bool = False, loaded: Library | None = None) -> str:
+def read_tensorrt_version(path: Path | None = None, rtx: bool = False, loaded: Library | None = None) -> str:
     """ "10.3.0.30" of a library; path None: an installed package's, else the loader's own search."""
     loaded, out = loaded or library(), ffi.new("char[32]")
-    path = path or tensorrt_library(rtx)
+    path = path or find_tensorrt_library(rtx)
     name = ffi.NULL if path is None else ffi.new("char[]", str(path).encode())
     loaded.check(loaded.c.specc_tensorrt_version(name, int(rtx), out, 32))
     return text_of(out)
 
 
-def row_kernels() -> Path:
-    """specc_judge.fatbin beside libspecc; RuntimeFault where it was not compiled: rows are then judged on the CPU."""
+def find_row_kernels() -> Path:
+    """specc_judge.fatbin beside libspecc; RuntimeFault if it was not compiled (the CPU judges the rows)."""
     path = library().path.with_name("specc_judge.fatbin")
     if not path.is_file():
         raise RuntimeFault(
@@ -95,7 +98,7 @@ def row_kernels() -> Path:
     return path
 
 
-def tensorrt_headers(loaded: Library | None = None) -> str:
+def read_tensorrt_headers(loaded: Library | None = None) -> str:
     """With which headers libspecc's TensorRT backend was compiled; RuntimeFault if with none."""
     found = text_of((loaded or library()).c.specc_tensorrt_headers())
     if not found:

@@ -21,7 +21,7 @@ def distribution(
     n_ids: int | None = None,
     loaded: Library | None = None,
 ) -> npt.NDArray[np.float64]:
-    """p [n_ids] of one row of logits under the options; history: ids of prompt (the first n_prompt) and output.
+    """p [n_ids] of one row of logits under the options; history: ids of prompt (first n_prompt) and output.
 
     RuntimeFault for NaN, +infinity, or a row with nothing left; InputError for options out of range.
     """
@@ -68,43 +68,28 @@ def judge_rows(
     n_prompt: int = 0,
     loaded: Library | None = None,
 ) -> Judged:
-    """The CUDA kernels' own code on the CPU: logits [rows, n_ids] of a round with one-hot proposals [rows - 1].
+    """The CUDA kernels' code on the CPU: logits [rows, n_ids] of a round with one-hot proposals [rows - 1].
 
     RuntimeFault for rows without a law, InputError for numbers that do not fit together.
     """
     loaded, rows = loaded or library(), np.ascontiguousarray(logits, np.float32)
     past, tokens, c = token_array(history), token_array(proposed), ffi.new("specc_options *")
     keep = fill_options(options, c)
-    out = Judged(
-        np.empty(rows.shape, np.float64), np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
+    n_rows, n_ids = rows.shape
+    out = Judged(np.empty(rows.shape, np.float64), np.empty(n_rows, np.int32), np.empty(n_rows, np.int32))
+    numbers = {"seed": seed, "sample": sample, "position": position, "rule": RULES.index(rule)}
+    counts = {"n_history": past.size, "n_prompt": n_prompt, "n_proposed": tokens.size}
+    ids = {"history": int_pointer(past), "proposed": int_pointer(tokens)}
+    judged = {"options": c, "rows": n_rows, "n_ids": n_ids, **numbers, **counts, **ids}
+    status = loaded.c.specc_judge_rows(
+        ffi.new("specc_round *", judged),
+        ffi.cast("float *", rows.ctypes.data),
+        n_ids,
+        ffi.cast("double *", out.p.ctypes.data),
+        int_pointer(out.accepted),
+        int_pointer(out.token),
     )
-    j = ffi.new(
-        "specc_round *",
-        {
-            "options": c,
-            "history": int_pointer(past),
-            "n_history": past.size,
-            "n_prompt": n_prompt,
-            "proposed": int_pointer(tokens),
-            "n_proposed": tokens.size,
-            "rows": len(rows),
-            "n_ids": rows.shape[1],
-            "seed": seed,
-            "sample": sample,
-            "position": position,
-            "rule": RULES.index(rule),
-        },
-    )
-    loaded.check(
-        loaded.c.specc_judge_rows(
-            j,
-            ffi.cast("float *", rows.ctypes.data),
-            rows.shape[1],
-            ffi.cast("double *", out.p.ctypes.data),
-            int_pointer(out.accepted),
-            int_pointer(out.token),
-        )
-    )
+    loaded.check(status)
     del keep
     return out
 

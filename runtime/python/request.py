@@ -26,7 +26,7 @@ RULES = ("rejection", "coupled")
 
 @dataclass(frozen=True)
 class Options:
-    """Sampling options, in the order in which they are applied: penalties, bias, temperature, top_k, top_p, min_p."""
+    """Sampling options, applied in this order: penalties, bias, temperature, top_k, top_p, min_p."""
 
     temperature: float = 1.0  # exactly 0 is argmax, lowest id on ties
     top_p: float = 1.0  # (0, 1], 1 is off

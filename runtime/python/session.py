@@ -102,8 +102,8 @@ class Session:
     def generate(self, ids: Ids, **options: Any) -> Generator[Event, None, None]:
         """Starts a generation (errors are raised here) and iterates over its events.
 
-        ids: prompt, 1 to context - 1 token ids. options: fields of specc.runtime.Request. Leaving the iterator early
-        cancels; the session can then start another generation.
+        ids: prompt, 1 to context - 1 token ids. options: fields of specc.runtime.Request. Leaving the
+        iterator early cancels; the session can then start another generation.
         """
         self._start(ids, options)
         return self._events(self._generation)
@@ -120,7 +120,8 @@ class Session:
     def trials(self, ids: Ids, n_trials: int, rounds: int = 1, **options: Any) -> npt.NDArray[np.int32]:
         """Single rounds (or some in a row) of one prompt for law tests; trial t has seed `seed` + t.
 
-        [n_trials, rounds, 2 + 2 k_max + 1]: proposed, accepted, drafted [k_max], emitted [k_max + 1]; -1 pads.
+        Gives [n_trials, rounds, 2 + 2 k_max + 1]: proposed, accepted, drafted [k_max], emitted [k_max + 1];
+        -1 pads.
         """
         request, keep = to_struct(self._library, request_from(options))
         prompt = token_array(ids)
@@ -139,9 +140,10 @@ class Session:
         self._traced = on
 
     def rows(self, ids: Ids, past: int, width: int, wanted: bool = True) -> npt.NDArray[np.float32]:
-        """Logits [n, vocab] of ids [n] at places past, past + 1, ... in one call of `width` rows; [0, vocab] unwanted.
+        """Logits [n, vocab] of ids [n] at places past, past + 1, ... in one call of `width` rows.
 
-        Places before `past` hold from earlier calls. A generation that is under way ends.
+        wanted False: fills the cache only and gives [0, vocab]. Places before `past` hold from earlier calls.
+        A generation that is under way ends.
         """
         tokens = token_array(ids)
         out = np.empty((tokens.size if wanted else 0, self._vocab), np.float32)
@@ -172,7 +174,7 @@ class Session:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Counters of the current generation (specc_stats); accepted_length[n]: rounds that proposed and accepted n."""
+        """Counters of the current generation (specc_stats); accepted_length[n]: rounds that accepted n."""
         out = ffi.new("specc_stats *")
         self._library.check(self._library.c.specc_session_stats(self._pointer(), out))
         stats: dict[str, Any] = {name: getattr(out, name) for name in COUNTERS}
@@ -217,10 +219,10 @@ class Session:
             raise
         finally:
             if not finished and generation == self._generation and self._c is not None:
-                self._settle()
+                self._end_early()
 
-    def _settle(self) -> None:
-        """Cancels and takes the step that reports it."""
+    def _end_early(self) -> None:
+        """Cancels the generation and takes the step that reports it."""
         self.cancel()
         self._library.c.specc_session_step(self._pointer(), ffi.new("specc_event *"))
 

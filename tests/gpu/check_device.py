@@ -163,8 +163,8 @@ TARGETS = (
 )
 """Of the build, what this script runs."""
 HEADERS = """
-from specc.runtime.nvidia import tensorrt_headers
-print('compiled with the headers of', tensorrt_headers())
+from specc.runtime.nvidia import read_tensorrt_headers
+print('compiled with the headers of', read_tensorrt_headers())
 """
 
 

@@ -22,7 +22,7 @@ from specc.gate import gate_bundle
 from specc.inspection.bundle import missing_certificate
 from specc.inspection.machine import check_machine
 from specc.runtime import Model, gpu
-from specc.runtime.nvidia import tensorrt_headers, tensorrt_version
+from specc.runtime.nvidia import read_tensorrt_headers, read_tensorrt_version
 
 HERE = f"linux-{platform.machine()}"
 PLAN = bytes(range(256)) * 40
@@ -178,11 +178,11 @@ def test_doctor_names_everything_for_a_gpu() -> None:
 def test_libraries_that_are_not_there(tmp_path: Path) -> None:
     """A path that holds nothing, and a library that is another one."""
     with pytest.raises(SpeccError, match="TensorRT cannot be loaded"):
-        tensorrt_version(tmp_path / "libnvinfer.so.10")
+        read_tensorrt_version(tmp_path / "libnvinfer.so.10")
     with pytest.raises(SpeccError, match="is no TensorRT library"):
-        tensorrt_version(Path("libm.so.6"))
+        read_tensorrt_version(Path("libm.so.6"))
     try:
-        assert tensorrt_headers().startswith("TensorRT")
+        assert read_tensorrt_headers().startswith("TensorRT")
     except SpeccError as error:
         assert "TENSORRT_INCLUDE" in str(error)
 

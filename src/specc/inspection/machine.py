@@ -107,23 +107,23 @@ def describe_gpu() -> str:
 
 def describe_tensorrt(rtx: bool) -> str:
     """Version of the TensorRT library that would be loaded."""
-    from specc.runtime.nvidia import tensorrt_library, tensorrt_version
+    from specc.runtime.nvidia import find_tensorrt_library, read_tensorrt_version
 
-    return f"{tensorrt_version(rtx=rtx)} ({tensorrt_library(rtx) or 'found by the loader'})"
+    return f"{read_tensorrt_version(rtx=rtx)} ({find_tensorrt_library(rtx) or 'found by the loader'})"
 
 
 def describe_backend() -> str:
     """The TensorRT headers that the backend was compiled with."""
-    from specc.runtime.nvidia import tensorrt_headers
+    from specc.runtime.nvidia import read_tensorrt_headers
 
-    return f"compiled with the headers of {tensorrt_headers()}; {NOT_RUN}"
+    return f"compiled with the headers of {read_tensorrt_headers()}; {NOT_RUN}"
 
 
 def describe_row_kernels() -> str:
     """The compiled CUDA kernels that judge a round's rows."""
-    from specc.runtime.nvidia import row_kernels
+    from specc.runtime.nvidia import find_row_kernels
 
-    return f"{row_kernels()}; {NOT_RUN}"
+    return f"{find_row_kernels()}; {NOT_RUN}"
 
 
 def describe_cache() -> str:
