@@ -16,7 +16,7 @@ GROUP = 256
 
 @dataclass(frozen=True)
 class Rows:
-    """One batch of texts, right-padded: row p reads token p + 1 and feature p and foretells feature p + 1."""
+    """One batch of texts, right-padded: row p reads token p + 1 and feature p and predicts feature p + 1."""
 
     ids: torch.Tensor
     """int64 [b, L], tokens 1..L."""

@@ -72,7 +72,7 @@ def calibrate(model: Any, ids: np.ndarray, method: str, migrate: float | None) -
 
 
 def list_names(product: str) -> Iterator[str]:
-    """The product's own name, and that of the joined one it is the first part of."""
+    """The product's name, and that of the joined product whose first part it is."""
     yield product
     for part, joined in PACKED.items():
         if product.endswith(part):

@@ -11,7 +11,7 @@ from specc.errors import InputError
 TEXT = [5, 6, 7, 8, 5, 6, 7, 9, 5, 6, 7, 8, 1, 2, 3]
 
 
-def ask(data: bytes, ids: list[int]) -> tuple[int, int, int] | None:
+def look_up(data: bytes, ids: list[int]) -> tuple[int, int, int] | None:
     """(next, count, total) after `ids`: a reader in plain Python, from the header of draft_table.c."""
     orders, at = struct.unpack_from("<I", data, 8)[0], 48
     for _ in range(orders):
@@ -41,14 +41,16 @@ def test_every_entry_is_found_again(tmp_path: Path) -> None:
     for order, part in table.items():
         for context in part:
             found = t.find_entry(table, context)
-            assert found is not None and ask(data, list(context)) == (found.next, found.count, found.total), (
-                order
-            )
-    assert ask(data, [90, 91, 92, 93]) is None
+            assert found is not None and look_up(data, list(context)) == (
+                found.next,
+                found.count,
+                found.total,
+            ), order
+    assert look_up(data, [90, 91, 92, 93]) is None
     assert t.read_table(tmp_path / "t.bin")[0] == 100
 
 
-def test_counts_choose_the_likeliest_and_skip_what_the_shorter_says() -> None:
+def test_longer_context_with_the_same_next_id_is_left_out() -> None:
     table = t.count_table([TEXT], (2, 3), 1)
     assert table[2][(6, 7)] == t.Entry(8, 2, 3)
     assert (5, 6, 7) not in table[3]  # the same next id as after (6, 7)
@@ -56,13 +58,13 @@ def test_counts_choose_the_likeliest_and_skip_what_the_shorter_says() -> None:
     assert t.count_table([TEXT], (2,), 2, 0.9)[2].keys() == {(5, 6)}
 
 
-def test_a_minimum_count_keeps_what_was_said_once_out(tmp_path: Path) -> None:
+def test_minimum_count_leaves_rare_text_out(tmp_path: Path) -> None:
     """The table can leak a text: one occurrence must leave no trace where two are asked for."""
     secret = [41, 42, 43, 44, 45, 46]
     table = t.count_table([TEXT, TEXT, secret], (2, 3, 4), 2)
     t.write_table(tmp_path / "t.bin", table, 100, "00" * 32)
-    assert all(ask((tmp_path / "t.bin").read_bytes(), secret[:n]) is None for n in range(2, 6))
-    assert ask((tmp_path / "t.bin").read_bytes(), [5, 6]) is not None
+    assert all(look_up((tmp_path / "t.bin").read_bytes(), secret[:n]) is None for n in range(2, 6))
+    assert look_up((tmp_path / "t.bin").read_bytes(), [5, 6]) is not None
 
 
 def test_a_limit_drops_the_least_seen_first() -> None:

@@ -40,7 +40,7 @@ def request_for(recipe: Path, out: str, kind: str = "feature") -> DistillRequest
 
 
 @pytest.mark.parametrize("kind", ["feature", "medusa"])
-def test_recipe_to_files_twice_the_same_bytes(kind: str, recipe: Path) -> None:
+def test_equal_runs_give_equal_bytes(kind: str, recipe: Path) -> None:
     steps: list[str] = []
     first = distill(request_for(recipe, "one", kind), lambda step, done: steps.append(step))
     second = distill(request_for(recipe, "two", kind))

@@ -71,7 +71,7 @@ def hash_files(folder: Path) -> dict[str, str]:
         ("early-exit", ["exit.safetensors"]),
     ],
 )
-def test_twice_the_same_bytes(place: Path, kind: str, names: list[str]) -> None:
+def test_equal_runs_give_equal_bytes(place: Path, kind: str, names: list[str]) -> None:
     """And a card and provenance with every file's hash, and the acceptance by class."""
     first = hash_files(place / f"{kind}-one")
     assert first == hash_files(place / f"{kind}-two")
@@ -127,14 +127,14 @@ def samples(target: Any) -> list[Sample]:
 
 
 @pytest.mark.parametrize("make", [small_model, exit_model])
-def test_killed_training_goes_on_to_the_same_weights(make: Any, tmp_path: Path) -> None:
+def test_resumed_training_gives_the_same_weights(make: Any, tmp_path: Path) -> None:
     """Bit for bit; and it learns: the loss falls."""
     target = tiny.tiny_model(num_hidden_layers=4).requires_grad_(False)
     data, settings = (
         samples(target),
         TrainingSettings(epochs=4, batch_tokens=48, learning_rate=3e-3, warmup_steps=2, checkpoint_steps=2),
     )
-    found, losses = [], list[float]()
+    weights, losses = [], list[float]()
     for name, stops in (("whole", [99]), ("killed", [3, 99])):
         for stop in stops:
             draft = make(target, 2)
@@ -146,8 +146,8 @@ def test_killed_training_goes_on_to_the_same_weights(make: Any, tmp_path: Path) 
                 tmp_path / name,
                 on_step=lambda step, loss, stop=stop: losses.append(loss) or step == stop,
             )
-        found.append([p.detach().clone() for p in draft.parameters])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+        weights.append([p.detach().clone() for p in draft.parameters])
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
     steps = len(losses) // 2
     assert np.mean(losses[steps - 3 : steps]) < np.mean(losses[:3])
 

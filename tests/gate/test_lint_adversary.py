@@ -22,7 +22,7 @@ from support.lint_graphs import (  # noqa: E402
     ints,
     model,
     node,
-    renamed,
+    rename_values,
 )
 from support.lint_hidden import HIDDEN, LIMITS, quantized  # noqa: E402
 from support.lint_honest import HONEST  # noqa: E402
@@ -36,7 +36,7 @@ from specc.gate.lint import lint_file, lint_model  # noqa: E402
 def test_hidden_coupling_is_found(name: str, rows: str | int) -> None:
     """R35: under names that say nothing, within other graphs, with a symbol or a number of rows."""
     nodes, weights, more = HIDDEN[name]
-    found = lint_model(renamed(model(nodes, weights, rows=rows, **more)))
+    found = lint_model(rename_values(model(nodes, weights, rows=rows, **more)))
     assert found
     assert all(finding.node and finding.op and finding.why and finding.fix for finding in found)
 
@@ -61,7 +61,9 @@ def test_quantization_in_any_spelling(spelling: str) -> None:
         "ReduceL2": [*flat, node("ReduceL2", "f", "s", keepdims=0)],
     }
     found = lint_model(
-        renamed(model([*spelled[spelling], *quantized("s")], [*LIMITS, ints("to", 1, 1, -1), ints("k", 1)]))
+        rename_values(
+            model([*spelled[spelling], *quantized("s")], [*LIMITS, ints("to", 1, 1, -1), ints("k", 1)])
+        )
     )
     assert found
 
@@ -71,7 +73,7 @@ def test_quantization_in_any_spelling(spelling: str) -> None:
 def test_honest_graph_passes(name: str, rows: str) -> None:
     """No false alarm, under names that say nothing."""
     nodes, weights, more = HONEST[name]
-    assert lint_model(renamed(model(nodes, weights, rows=rows, **more))) == []
+    assert lint_model(rename_values(model(nodes, weights, rows=rows, **more))) == []
 
 
 def half_model() -> Any:

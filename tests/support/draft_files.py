@@ -1,4 +1,4 @@
-"""Writers of the small files that drafters read, in numpy, as their formats are told in the C sources."""
+"""Writers of the small files that drafters read, in numpy, as the C sources describe their formats."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def order_bytes(order: int, text: Sequence[int], slots: int) -> bytes:
 
 def table_bytes(text: Sequence[int], n_ids: int, orders: Sequence[int] = (3, 2), slots: int = 256) -> bytes:
     """draft_table.bin over one text."""
-    head = struct.pack("<4sIII32s", b"SPCN", 1, len(orders), n_ids, bytes(32))
-    return head + b"".join(order_bytes(order, text, slots) for order in orders)
+    header = struct.pack("<4sIII32s", b"SPCN", 1, len(orders), n_ids, bytes(32))
+    return header + b"".join(order_bytes(order, text, slots) for order in orders)
 
 
 def write_table(path: Path, text: Sequence[int], n_ids: int, orders: Sequence[int] = (3, 2)) -> Path:

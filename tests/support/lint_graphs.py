@@ -59,14 +59,14 @@ def model(
     return helper.make_model(graph, opset_imports=opsets, functions=functions or [])
 
 
-def renamed(made: Any) -> Any:
+def rename_values(model: Any) -> Any:
     """The same graph with every value and node under a name that says nothing; inputs and outputs keep
     theirs.
     """
-    keep = {value.name for value in [*made.graph.input, *made.graph.output]}
+    keep = {value.name for value in [*model.graph.input, *model.graph.output]}
     names: dict[str, str] = {}
-    rename_graph(made.graph, names, keep)
-    return made
+    rename_graph(model.graph, names, keep)
+    return model
 
 
 def rename_graph(graph: Any, names: dict[str, str], keep: set[str]) -> None:
@@ -78,19 +78,19 @@ def rename_graph(graph: Any, names: dict[str, str], keep: set[str]) -> None:
     for values in (graph.input, graph.output, graph.value_info):
         for value in values:
             value.name = of(value.name)
-    for i, one in enumerate(graph.node):
-        one.name = f"k{i}"
-        for side in (one.input, one.output):
+    for i, node in enumerate(graph.node):
+        node.name = f"k{i}"
+        for side in (node.input, node.output):
             for j, name in enumerate(side):
                 side[j] = of(name)
-        for attribute in one.attribute:
+        for attribute in node.attribute:
             if attribute.HasField("g"):
                 rename_graph(attribute.g, names, keep)
 
 
 def body(name: str, nodes: Nodes, inputs: Nodes, outputs: str, weights: Nodes | None = None) -> Any:
     """A graph for If, Loop or Scan; inputs are value infos."""
-    outs = [helper.make_tensor_value_info(one, FLOAT, None) for one in outputs.split()]
+    outs = [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs.split()]
     return helper.make_graph(nodes, name, inputs, outs, weights or [])
 
 

@@ -75,10 +75,10 @@ def session(op: str, given: tuple[str, ...], attributes: tuple[tuple[str, Any], 
 def run(case: Case, threads: int = 1) -> list[np.ndarray]:
     """The operator's outputs."""
     op, attributes, feeds = case
-    made = session(
+    ort_session = session(
         op, tuple(n for n in SIGNATURES[op] if n in feeds), tuple(sorted(attributes.items())), threads
     )
-    outputs: list[np.ndarray] = made.run(None, feeds)
+    outputs: list[np.ndarray] = ort_session.run(None, feeds)
     return outputs
 
 
@@ -115,12 +115,12 @@ def send(sink: Any, value: Any) -> None:
 
 def receive(source: Any) -> Any:
     """The next value, None at the end."""
-    head = source.read(8)
-    return pickle.loads(source.read(struct.unpack("<Q", head)[0])) if len(head) == 8 else None
+    header = source.read(8)
+    return pickle.loads(source.read(struct.unpack("<Q", header)[0])) if len(header) == 8 else None
 
 
 class Other:
-    """A process that runs the operators with the instructions it is told to, or with a fault put back."""
+    """A process that runs the operators with the instructions that it is given, or with a fault active."""
 
     def __init__(self, kernels: str = "", fault: str = "") -> None:
         environment = {**os.environ, "SPECC_KERNELS": kernels, "SPECC_TEST_FAULT": fault}

@@ -174,7 +174,7 @@ def at_capacity(self: Disturbed, logits: Any, io: Io, rows: int) -> None:
 
 
 class Stale(Wrapped):
-    """Reads one entry too many of the cache behind the length: what a rolled back call left there."""
+    """Reads one cache entry beyond the length, which a rolled back call wrote."""
 
     def __init__(self) -> None:
         super().__init__(table(), library())
