@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from support.prompts import PROMPTS
 
 from specc.contracts.bundle.manifest import read_bundle
-from specc.generate.run import Ask, prompt_ids
+from specc.generate.run import GenerateRequest, encode_prompt
 from specc.runtime import Model, Session
 
 MODES: dict[str, dict[str, Any]] = {
@@ -51,7 +51,7 @@ def main() -> None:
         start = time.perf_counter()
         Model.open(folder).close()
         opened.append(time.perf_counter() - start)
-    prompts = [prompt_ids(read_bundle(folder), Ask(text)) for text in PROMPTS[::2]]
+    prompts = [encode_prompt(read_bundle(folder), GenerateRequest(text)) for text in PROMPTS[::2]]
     with Model.open(folder) as model, model.session() as session:
         shares = {
             f"{name}, {'spec' if on else 'plain'}": round(overhead(session, prompts, options, on), 4)

@@ -163,12 +163,12 @@ def prompts(bundle: Path) -> dict[str, list[int]]:
     """The held-out prompts as ids, one class after the other in turn, by the bundle's chat template."""
     from specc.calib.prompts import load
     from specc.contracts.bundle.manifest import read_bundle
-    from specc.generate.run import Ask, prompt_ids
+    from specc.generate.run import GenerateRequest, encode_prompt
 
     by_class = load("held-out")
     opened = read_bundle(bundle)
     return {
-        f"{name} {i}": prompt_ids(opened, Ask(texts[i]))
+        f"{name} {i}": encode_prompt(opened, GenerateRequest(texts[i]))
         for i in range(len(next(iter(by_class.values()))))
         for name, texts in by_class.items()
     }

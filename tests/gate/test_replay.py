@@ -15,8 +15,8 @@ from support.table_models import Ahead, draft, noise_table
 
 from specc.errors import EnvironmentFault, InputError
 from specc.gate.replay import record as judge
-from specc.generate.record import head_line, read_recording, unpack_row
-from specc.generate.run import kept
+from specc.generate.record import make_header, read_record, unpack_row
+from specc.generate.run import record_events
 from specc.progress import no_progress
 from specc.runtime import Model, Table
 
@@ -51,13 +51,13 @@ def record(path: Path, request: dict[str, Any], drafter: Any = None, n: int = 60
     with model(drafter) as opened, opened.session() as session:
         session.trace()
         events = session.generate(ids, **options)
-        list(kept(events, path, head_line("tiny", opened.info, session, options, ids)))
+        list(record_events(events, path, make_header("tiny", opened.info, session, options, ids)))
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def judged(path: Path, table: Any = TABLE) -> tuple[judge.Difference | None, int]:
     with model(table=table) as opened:
-        return judge.judge_rounds(read_recording(path), opened, no_progress)
+        return judge.judge_rounds(read_record(path), opened, no_progress)
 
 
 @pytest.mark.parametrize("drafter", [None, Ahead()])
@@ -195,7 +195,7 @@ def test_a_cut_off_record_is_read(tmp_path: Path) -> None:
     head = len(text.splitlines()[0])
     for cut in range(head, len(text) - 1, 97):
         (tmp_path / "r").write_text(text[:cut])
-        found = read_recording(tmp_path / "r")
+        found = read_record(tmp_path / "r")
         assert found.finish is None and len(found.rounds) < len(lines) - 1
         assert judged(tmp_path / "r")[0] is None
         with model() as opened:
@@ -203,7 +203,7 @@ def test_a_cut_off_record_is_read(tmp_path: Path) -> None:
         assert told["verdict"] == "cut-off" and "is cut off behind" in told["notes"][0]
     (tmp_path / "r").write_text(text[: head - 1])
     with pytest.raises(InputError, match="no whole line"):
-        read_recording(tmp_path / "r")
+        read_record(tmp_path / "r")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_damaged_records(number: int, line: str, tmp_path: Path) -> None:
     lines[number - 1] = line
     (tmp_path / "r").write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match=f"line {number}, is not of a record"):
-        read_recording(tmp_path / "r")
+        read_record(tmp_path / "r")
 
 
 def test_a_record_of_another_bundle(tmp_path: Path) -> None:
@@ -235,23 +235,23 @@ def test_a_record_of_another_bundle(tmp_path: Path) -> None:
         model() as opened,
         pytest.raises(InputError, match="was recorded with the bundle of digest ffffffffffffffff"),
     ):
-        judge.check_bundle(read_recording(tmp_path / "r"), opened, tmp_path)
+        judge.check_bundle(read_record(tmp_path / "r"), opened, tmp_path)
 
 
 def test_a_generation_that_is_left_has_an_end(tmp_path: Path) -> None:
     """Cancelled by the caller, or a folder that is none."""
     with model() as opened, opened.session() as session:
         session.trace()
-        events = kept(
+        events = record_events(
             session.generate([0], max_new_tokens=50, seed=1, ignore_eos=True),
             tmp_path / "r",
-            head_line("tiny", opened.info, session, {}, [0]),
+            make_header("tiny", opened.info, session, {}, [0]),
         )
         next(events), next(events)
         events.close()
-        assert read_recording(tmp_path / "r").finish == "cancelled"
-        events = kept(
-            session.generate([0]), tmp_path / "no" / "r", head_line("tiny", opened.info, session, {}, [0])
+        assert read_record(tmp_path / "r").finish == "cancelled"
+        events = record_events(
+            session.generate([0]), tmp_path / "no" / "r", make_header("tiny", opened.info, session, {}, [0])
         )
         with pytest.raises(EnvironmentFault, match="writing the record .*no/r failed"):
             next(events)

@@ -20,7 +20,7 @@ from support.prompts import PROMPTS
 from specc.contracts.bundle.manifest import read_bundle
 from specc.gate import GateResult, run_gate
 from specc.gate.engine.equality import RandomDrafter, ScriptedDrafter, open_target_engine
-from specc.generate.run import Ask, generate, prompt_ids
+from specc.generate.run import GenerateRequest, encode_prompt, generate
 from specc.inspection.bundle import inspect_bundle
 from specc.pipeline.build import build
 from specc.runtime import Model, Ngram, Session, engine_library
@@ -60,7 +60,7 @@ def make(recipe: str, folder: Path, cache: Path) -> Ready:
     finally:
         os.environ.pop("SPECC_CACHE") if before is None else os.environ.update(SPECC_CACHE=before)
     bundle = read_bundle(folder / recipe)
-    prompts = tuple(tuple(prompt_ids(bundle, Ask(prompt))) for prompt in PROMPTS)
+    prompts = tuple(tuple(encode_prompt(bundle, GenerateRequest(prompt))) for prompt in PROMPTS)
     return Ready(folder / recipe, run_gate(folder / recipe, trials=4000), prompts)
 
 
@@ -210,5 +210,5 @@ def test_dynamic_int8_is_built_refused_and_still_generates(tmp_path_factory: pyt
     assert found["certificate"]["tv_bound"] is None or found["certificate"]["tv_bound"] > 0
     assert found["lint"]["findings"] and not found["lint"]["passed"]
     request = {"temperature": 0.0, "max_new_tokens": 16}
-    said = generate(ready.folder, Ask("What is the capital of France?", request=request))
+    said = generate(ready.folder, GenerateRequest("What is the capital of France?", options=request))
     assert said["text"].strip() and said["speculation"]["reasons"] == ["numerics", "lint"]

@@ -9,7 +9,7 @@ import yaml
 
 from specc.contracts.bundle.manifest import Bundle
 from specc.errors import InputError
-from specc.generate.run import Ask, prompt_ids
+from specc.generate.run import GenerateRequest, encode_prompt
 from specc.yaml_table import PARSE_ERRORS, Loader
 
 OWN = "prompts"
@@ -86,7 +86,10 @@ def select_prompts(classes: Classes, count: int) -> Classes:
 
 def encode_prompts(bundle: Bundle, classes: Classes, context: int) -> dict[str, list[list[int]]]:
     """Ids of every prompt. Raises InputError for one that leaves no room for two tokens."""
-    out = {name: [prompt_ids(bundle, Ask(text)) for text in texts] for name, texts in classes.items()}
+    out = {
+        name: [encode_prompt(bundle, GenerateRequest(text)) for text in texts]
+        for name, texts in classes.items()
+    }
     for name, prompts in out.items():
         for i, ids in enumerate(prompts):
             if len(ids) + 2 > context:

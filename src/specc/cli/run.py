@@ -44,27 +44,27 @@ def run_verb(
     **flags: Any,
 ) -> int:
     """Generate from BUNDLE, streaming."""
-    from specc.generate.run import Ask, generate, stats_line
+    from specc.generate.run import GenerateRequest, format_stats, generate
 
-    request = {name: value for name, value in flags.items() if value is not None}
-    request["speculation"] = spec == "on"
+    options = {name: value for name, value in flags.items() if value is not None}
+    options["speculation"] = spec == "on"
     text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if prompt == "-" else prompt
-    ask = Ask(text, raw, threads, certificates, trust, request, record)
-    result = generate(bundle, ask, ignore if as_json else stream)
+    request = GenerateRequest(text, raw, threads, certificates, trust, options, record)
+    result = generate(bundle, request, ignore_text if as_json else print_piece)
     if as_json:
         print_json(result)
     else:
         click.echo()
     if stats:
-        click.echo(stats_line(result), err=True)
+        click.echo(format_stats(result), err=True)
     return 130 if result["finish_reason"] == "cancelled" else 0
 
 
-def stream(text: str) -> None:
+def print_piece(text: str) -> None:
     """Show a piece of text at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
-def ignore(_: str) -> None:
+def ignore_text(_: str) -> None:
     """Show nothing."""

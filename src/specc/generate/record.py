@@ -1,6 +1,6 @@
 """Records of generations, as `specc run --record` keeps them and `specc gate --replay` judges them again.
 
-One JSON value a line: a head (bundle, device, seed, request, prompt ids), a line for each round with
+One JSON value a line: a header (bundle, device, seed, request, prompt ids), a line for each round with
 everything that decided it, and an end. Each line is written out at once, so that a crash costs at most the
 round under way.
 """
@@ -58,8 +58,8 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Head:
-    """What a generation was asked for, and of whom."""
+class Header:
+    """The request of a generation, and the bundle and device that answered it."""
 
     digest: str
     device: str
@@ -72,11 +72,11 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Recording:
-    """A record that was read."""
+class Record:
+    """A record as it was read from its file."""
 
     path: Path
-    head: Head
+    header: Header
     rounds: tuple[Round, ...]
     finish: str | None
     """How it ended; None: the file is cut off."""
@@ -86,7 +86,7 @@ class Recording:
 
 
 class Recorder:
-    """Writes one record; made by `recording`."""
+    """Writes one record; made by `open_record`."""
 
     def __init__(self, file: IO[str], path: Path) -> None:
         self._file, self._path, self._rounds, self._tokens = file, path, 0, 0
@@ -101,7 +101,7 @@ class Recorder:
         """A round that began behind `at` committed tokens; prompt chunks are passed over."""
         if event.prefill or not event.tokens:
             return
-        slots = [slot_line(decision) for decision in event.decisions]
+        slots = [make_slot(decision) for decision in event.decisions]
         self.line({"round": self._rounds, "at": at, "slots": slots, "tokens": list(event.tokens)})
         self._rounds, self._tokens = self._rounds + 1, self._tokens + len(event.tokens)
 
@@ -111,7 +111,7 @@ class Recorder:
 
 
 @contextmanager
-def recording(path: Path) -> Iterator[Recorder]:
+def open_record(path: Path) -> Iterator[Recorder]:
     """A record of the given name. Raises EnvironmentFault where it cannot be written."""
     with io_errors(f"writing the record {path}"):
         file = path.open("w", encoding="ascii")
@@ -119,15 +119,15 @@ def recording(path: Path) -> Iterator[Recorder]:
         yield Recorder(file, path)
 
 
-def head_line(
+def make_header(
     name: str, info: Info, session: Session, request: Mapping[str, Any], ids: Sequence[int]
 ) -> dict[str, Any]:
     """The first line of a generation that has just begun."""
     from specc.runtime import Request
 
     certificate = info.certificate
-    asked = asdict(Request(**request))
-    asked["logit_bias"] = [[i, None if v == -np.inf else v] for i, v in asked["logit_bias"].items()]
+    fields = asdict(Request(**request))
+    fields["logit_bias"] = [[i, None if v == -np.inf else v] for i, v in fields["logit_bias"].items()]
     return {
         "record": FORMAT,
         "specc": __version__,
@@ -142,12 +142,12 @@ def head_line(
         },
         "certificate": {"kind": certificate.kind, "law_width": certificate.law_width, "k": certificate.k},
         "seed": session.seed,
-        "request": asked,
+        "request": fields,
         "prompt": list(ids),
     }
 
 
-def slot_line(decision: Decision) -> dict[str, Any]:
+def make_slot(decision: Decision) -> dict[str, Any]:
     """One decision; the whole q only where the residual needs it."""
     line = {
         "drafted": decision.drafted,
@@ -176,23 +176,26 @@ def unpack_row(text: str) -> Row:
 # ---------------------------------------------------------------------- reading
 
 
-def read_recording(path: Path) -> Recording:
+def read_record(path: Path) -> Record:
     """Read a record; the line that a crash cut off is left away. Raises InputError naming the line that is
     none.
     """
     lines = read_lines(path)
-    head = parsed(path, 1, lines[0], head_of)
+    header = parse_line(path, 1, lines[0], parse_header)
     rounds, finish = list[Round](), None
     for number, line in enumerate(lines[1:], 2):
         if finish is not None:
             raise InputError(f"{path} goes on behind its end, in line {number}; record the generation again")
-        found = parsed(path, number, line, round_or_end)
-        finish, rounds = (found, rounds) if isinstance(found, str) else (None, [*rounds, found])
-    return Recording(path, head, tuple(rounds), finish)
+        item = parse_line(path, number, line, parse_round)
+        if isinstance(item, str):
+            finish = item
+        else:
+            rounds.append(item)
+    return Record(path, header, tuple(rounds), finish)
 
 
 def read_lines(path: Path) -> list[str]:
-    """The whole lines of a record: at least its head."""
+    """The whole lines of a record: at least its header."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -215,10 +218,10 @@ def is_json(text: str) -> bool:
     return True
 
 
-def parsed(path: Path, number: int, line: str, make: Any) -> Any:
-    """A line as `make` takes it, or a sentence that names the line."""
+def parse_line(path: Path, number: int, line: str, parse: Any) -> Any:
+    """What `parse` makes of a line. Raises InputError that names the line."""
     try:
-        return make(json.loads(line))
+        return parse(json.loads(line))
     except (
         ValueError,
         KeyError,
@@ -234,8 +237,8 @@ def parsed(path: Path, number: int, line: str, make: Any) -> Any:
         ) from None
 
 
-def head_of(line: Any) -> Head:
-    """The first line."""
+def parse_header(line: Any) -> Header:
+    """The first line. Raises ValueError, KeyError or TypeError for another line."""
     if line["record"] != FORMAT:
         raise ValueError(f"format {line['record']!r}, this specc reads {FORMAT}")
     request = dict(line["request"])
@@ -247,41 +250,46 @@ def head_of(line: Any) -> Head:
         str(device["fingerprint"]),
         str(certificate["kind"]),
     )
-    prompt = tuple(whole(i) for i in line["prompt"])
-    return Head(*names, whole(certificate["law_width"]), whole(line["seed"]), request, prompt)
+    prompt = tuple(parse_count(i) for i in line["prompt"])
+    return Header(*names, parse_count(certificate["law_width"]), parse_count(line["seed"]), request, prompt)
 
 
-def round_or_end(line: Any) -> Round | str:
-    """A later line."""
+def parse_round(line: Any) -> Round | str:
+    """A later line: a round, or how the generation ended."""
     if "end" in line:
         return str(line["end"])
-    slots = tuple(slot_of(slot) for slot in line["slots"])
-    return Round(whole(line["round"]), whole(line["at"]), slots, tuple(whole(i) for i in line["tokens"]))
+    slots = tuple(parse_slot(slot) for slot in line["slots"])
+    return Round(
+        parse_count(line["round"]),
+        parse_count(line["at"]),
+        slots,
+        tuple(parse_count(i) for i in line["tokens"]),
+    )
 
 
-def slot_of(line: Any) -> Slot:
-    """One slot."""
+def parse_slot(line: Any) -> Slot:
+    """One slot of a round."""
     row = line.get("q_row")
     return Slot(
-        None if line["drafted"] is None else whole(line["drafted"]),
-        whole(line["emitted"]),
+        None if line["drafted"] is None else parse_count(line["drafted"]),
+        parse_count(line["emitted"]),
         bool(line["accepted"]),
-        number(line["p"]),
-        number(line["q"]),
+        parse_number(line["p"]),
+        parse_number(line["q"]),
         float(line["p_emitted"]),
-        number(line["u"]),
-        number(line["draw"]),
+        parse_number(line["u"]),
+        parse_number(line["draw"]),
         None if row is None else unpack_row(row),
     )
 
 
-def whole(value: Any) -> int:
+def parse_count(value: Any) -> int:
     """A whole number from 0 on."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no whole number")
     return value
 
 
-def number(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """A number or nothing."""
     return None if value is None else float(value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specc.contracts.bundle.manifest import Bundle, read_bundle, verify_bundle
 from specc.errors import InputError
-from specc.generate.record import head_line, recording
+from specc.generate.record import make_header, open_record
 from specc.generate.template import Prompter
 
 if TYPE_CHECKING:
@@ -19,52 +19,51 @@ STATS = ("target_calls", "draft_calls", "proposed", "accepted", "emitted", "seco
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One prompt and how to answer it. `request` holds fields of specc.runtime.Request
-    that were asked for.
-    """
+class GenerateRequest:
+    """One prompt and how to answer it."""
 
     prompt: str
     raw: bool = False
     threads: int = 0
     certificates: Path | None = None
     trust: bool = False
-    request: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of specc.runtime.Request, in place of the bundle's own sampling options."""
     record: Path | None = None
     """Where a record goes that `specc gate --replay` judges again."""
 
 
-def prompt_ids(bundle: Bundle, ask: Ask) -> list[int]:
+def encode_prompt(bundle: Bundle, request: GenerateRequest) -> list[int]:
     """Ids of the prompt, by the chat template unless `raw`. Raises InputError for an empty one."""
-    if not ask.prompt:
+    if not request.prompt:
         raise InputError("the prompt is empty; give some text with -p")
-    if any("\ud800" <= letter <= "\udfff" for letter in ask.prompt):
+    if any("\ud800" <= letter <= "\udfff" for letter in request.prompt):
         raise InputError("the prompt is not valid UTF-8; write it in UTF-8")
     prompter = Prompter.from_bundle(bundle)
-    return prompter.encode_raw(ask.prompt) if ask.raw else prompter.encode_user(ask.prompt)
+    return prompter.encode_raw(request.prompt) if request.raw else prompter.encode_user(request.prompt)
 
 
-def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """Generate; `on_text` gets each piece of whole UTF-8 as soon as it is certain. Returns the JSON of `specc
-    run`.
+def generate(
+    folder: Path, request: GenerateRequest, on_text: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """Generate, and return the JSON of `specc run`; `on_text` gets each piece of whole UTF-8 at once.
 
     An interrupt ends the generation; what is there is returned with `finish_reason` "cancelled".
     """
     from specc.runtime import Model
 
-    bundle = verify_bundle(read_bundle(folder), ask.trust)
-    ids = prompt_ids(bundle, ask)
-    request = {**bundle.manifest["sampling"], **ask.request}
-    opened = Model.open(folder, threads=ask.threads, certificates=ask.certificates, trust=True)
+    bundle = verify_bundle(read_bundle(folder), request.trust)
+    ids = encode_prompt(bundle, request)
+    options = {**bundle.manifest["sampling"], **request.options}
+    opened = Model.open(folder, threads=request.threads, certificates=request.certificates, trust=True)
     with opened as model, model.session() as session:
         pieces, finish = [], "cancelled"
-        if ask.record is not None:
+        if request.record is not None:
             session.trace()
-        events = session.generate(ids, **request)
-        if ask.record is not None:
-            events = kept(
-                events, ask.record, head_line(bundle.manifest["name"], model.info, session, request, ids)
-            )
+        events = session.generate(ids, **options)
+        if request.record is not None:
+            header = make_header(bundle.manifest["name"], model.info, session, options, ids)
+            events = record_events(events, request.record, header)
         try:
             for event in events:
                 pieces.append(event.text)
@@ -72,16 +71,16 @@ def generate(folder: Path, ask: Ask, on_text: Callable[[str], None] = lambda _: 
                 finish = event.finished or finish
         except KeyboardInterrupt:
             events.close()
-        return answer("".join(pieces), finish, session, request, model.info.certificate.words)
+        return make_result("".join(pieces), finish, session, options, model.info.certificate.words)
 
 
-def kept(
-    events: Generator[Event, None, None], path: Path, head: Mapping[str, Any]
+def record_events(
+    events: Generator[Event, None, None], path: Path, header: Mapping[str, Any]
 ) -> Generator[Event, None, None]:
     """The same events, each written into the record before it is passed on."""
-    at, finish = len(head["prompt"]), "error"
-    with recording(path) as recorder:
-        recorder.line(head)
+    at, finish = len(header["prompt"]), "error"
+    with open_record(path) as recorder:
+        recorder.line(header)
         try:
             for event in events:
                 recorder.event(event, at)
@@ -95,10 +94,10 @@ def kept(
             recorder.end(finish)
 
 
-def answer(text: str, finish: str, session: Any, request: Mapping[str, Any], law: str = "") -> dict[str, Any]:
-    """The JSON of `specc run`; counters beyond the promised ones come along. law: what
-    the certificate says.
-    """
+def make_result(
+    text: str, finish: str, session: Any, options: Mapping[str, Any], law: str = ""
+) -> dict[str, Any]:
+    """The JSON of `specc run`, all counters included. law: the words of the certificate."""
     stats = dict(session.stats)
     enabled, reasons = stats.pop("enabled"), stats.pop("reasons")
     return {
@@ -106,13 +105,13 @@ def answer(text: str, finish: str, session: Any, request: Mapping[str, Any], law
         "token_ids": list(session.tokens),
         "finish_reason": finish,
         "seed": session.seed,
-        "rule": request.get("rule", "rejection"),
+        "rule": options.get("rule", "rejection"),
         "speculation": {"enabled": enabled, "reasons": list(reasons), "law": law},
         "stats": {name: stats.pop(name) for name in STATS} | stats,
     }
 
 
-def stats_line(result: Mapping[str, Any]) -> str:
+def format_stats(result: Mapping[str, Any]) -> str:
     """The statistics in one line for people."""
     stats, spec = result["stats"], result["speculation"]
     seconds = max(stats["seconds"], 1e-9)

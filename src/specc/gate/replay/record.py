@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from specc.errors import InputError, RuntimeFault
 from specc.gate.replay.slot import compute_law, judge_numbers, judge_rule, judge_shape
-from specc.generate.record import Recording, Round, Slot, read_recording
+from specc.generate.record import Record, Round, Slot, read_record
 from specc.progress import Progress, no_progress
 from specc.runtime import Info, Model, Request, Session
 
@@ -74,7 +74,7 @@ def judge_record(
     """The JSON of `specc gate --replay`. Raises InputError for a record of another bundle or one that is
     none.
     """
-    record = read_recording(path)
+    record = read_record(path)
     with Model.open(folder, threads=threads, certificates=certificates, trust=True) as model:
         check_bundle(record, model, folder)
         difference, decisions = judge_rounds(record, model, progress)
@@ -82,27 +82,27 @@ def judge_record(
     return compose_answer(record, difference, decisions, info)
 
 
-def check_bundle(record: Recording, model: Model, folder: Path) -> None:
+def check_bundle(record: Record, model: Model, folder: Path) -> None:
     """The record must be of this very bundle."""
-    head, info = record.head, model.info
-    if head.digest != info.digest:
+    header, info = record.header, model.info
+    if header.digest != info.digest:
         raise InputError(
-            f"{record.path} was recorded with the bundle of digest {head.digest[:16]}, {folder} is "
+            f"{record.path} was recorded with the bundle of digest {header.digest[:16]}, {folder} is "
             f"{info.digest[:16]}; give the bundle that it was recorded with"
         )
-    if not head.prompt or max(head.prompt) >= info.n_ids or len(head.prompt) >= info.context:
+    if not header.prompt or max(header.prompt) >= info.n_ids or len(header.prompt) >= info.context:
         raise InputError(f"{record.path} has a prompt that {folder} cannot read; record the generation again")
     try:
-        Request(**head.request)
+        Request(**header.request)
     except TypeError as error:
         raise InputError(f"{record.path} asks for what no request has ({error}); record it again") from None
 
 
-def judge_rounds(record: Recording, model: Model, progress: Progress) -> tuple[Difference | None, int]:
+def judge_rounds(record: Record, model: Model, progress: Progress) -> tuple[Difference | None, int]:
     """The first difference, and how many decisions were judged. progress: called with "replay" after each
     round.
     """
-    text, decisions, info = list(record.head.prompt), 0, model.info
+    text, decisions, info = list(record.header.prompt), 0, model.info
     with model.session() as session:
         plain = PlainRows(session, model, text)
         for i, round in enumerate(record.rounds):
@@ -118,7 +118,7 @@ def judge_rounds(record: Recording, model: Model, progress: Progress) -> tuple[D
 
 
 def judge_round(
-    round: Round, record: Recording, text: Sequence[int], plain: PlainRows, eos: Sequence[int]
+    round: Round, record: Record, text: Sequence[int], plain: PlainRows, eos: Sequence[int]
 ) -> Iterator[Difference]:
     """Differences of one round, slot by slot."""
     if round.at != len(text):
@@ -128,11 +128,11 @@ def judge_round(
         return
     before = list(text)
     for i, slot in enumerate(round.slots):
-        p = compute_law(record.head, plain.after(before), before, eos)
+        p = compute_law(record.header, plain.after(before), before, eos)
         wrong = (
             judge_shape(round, i, p.size)
-            or judge_numbers(record.head, slot, p, len(before))
-            or judge_rule(record.head, slot, p, len(before))
+            or judge_numbers(record.header, slot, p, len(before))
+            or judge_rule(record.header, slot, p, len(before))
         )
         if wrong:
             yield make_difference(round, i, wrong)
@@ -141,13 +141,13 @@ def judge_round(
 
 
 def judge_commit(
-    round: Round, record: Recording, text: Sequence[int], eos: Sequence[int], context: int
+    round: Round, record: Record, text: Sequence[int], eos: Sequence[int], context: int
 ) -> Difference | None:
     """What was committed is what was emitted, up to an end token, the limit or (in the last round) a stop
     string.
     """
-    request, emitted = record.head.request, [slot.emitted for slot in round.slots]
-    room = min(context - len(text), int(request["max_new_tokens"]) - (len(text) - len(record.head.prompt)))
+    request, emitted = record.header.request, [slot.emitted for slot in round.slots]
+    room = min(context - len(text), int(request["max_new_tokens"]) - (len(text) - len(record.header.prompt)))
     kept = emitted[: max(room, 0)]
     ends = [i for i, token in enumerate(kept) if token in eos and not request["ignore_eos"]]
     kept = kept[: ends[0] + 1] if ends else kept
@@ -177,7 +177,7 @@ def make_difference(round: Round, i: int, what: str) -> Difference:
 
 
 def compose_answer(
-    record: Recording, difference: Difference | None, decisions: int, info: Info
+    record: Record, difference: Difference | None, decisions: int, info: Info
 ) -> dict[str, Any]:
     """The JSON of a replay."""
     verdict = "failed" if difference else "passed" if record.finish is not None else "cut-off"
@@ -186,8 +186,8 @@ def compose_answer(
         notes.append(
             f"{record.path} is cut off behind {len(record.rounds)} whole rounds; the rest was not judged"
         )
-    if record.head.fingerprint != info.fingerprint:
-        notes.append(f"it was recorded on another device, {record.head.device}")
+    if record.header.fingerprint != info.fingerprint:
+        notes.append(f"it was recorded on another device, {record.header.device}")
     if info.certificate.kind == "bounded":
         notes.append(
             "the bundle is approximate here: rows of a round are not those of plain decoding, bit for bit"
@@ -199,8 +199,8 @@ def compose_answer(
         "finish": record.finish,
         "difference": asdict(difference) if difference else None,
         "notes": notes,
-        "digest": record.head.digest,
-        "seed": record.head.seed,
-        "rule": record.head.request["rule"],
+        "digest": record.header.digest,
+        "seed": record.header.seed,
+        "rule": record.header.request["rule"],
         "device": info.device,
     }

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from specc.gate.law import noise
 from specc.gate.law.reference import distribution
-from specc.generate.record import Head, Round, Slot
+from specc.generate.record import Header, Round, Slot
 from specc.runtime import Options, Request
 
 CLOSE = 1e-9
@@ -22,9 +22,11 @@ TINY = 1e-12
 Row = npt.NDArray[np.float64]
 
 
-def compute_law(head: Head, logits: npt.NDArray[np.float32], text: Sequence[int], eos: Sequence[int]) -> Row:
+def compute_law(
+    header: Header, logits: npt.NDArray[np.float32], text: Sequence[int], eos: Sequence[int]
+) -> Row:
     """p [n_ids] behind text by the reference; end tokens are banned until min_new_tokens are out."""
-    request, n_prompt = Request(**head.request), len(head.prompt)
+    request, n_prompt = Request(**header.request), len(header.prompt)
     bans = len(text) - n_prompt < request.min_new_tokens and not request.ignore_eos
     bias = {**request.logit_bias, **(dict.fromkeys(eos, -np.inf) if bans else {})}
     names = Options.__dataclass_fields__
@@ -46,12 +48,12 @@ def judge_shape(round: Round, i: int, n_ids: int) -> str | None:
     return None
 
 
-def judge_numbers(head: Head, slot: Slot, p: Row, position: int) -> str | None:
+def judge_numbers(header: Header, slot: Slot, p: Row, position: int) -> str | None:
     """u and draw come from the seed, p from the logits, q from its row."""
-    sampled = head.request["temperature"] != 0 and head.request["rule"] == "rejection"
+    sampled = header.request["temperature"] != 0 and header.request["rule"] == "rejection"
     wanted = {
-        "u": find_number(head, position, noise.ACCEPT, sampled and slot.drafted is not None),
-        "draw": find_number(head, position, noise.TARGET, sampled and not slot.accepted),
+        "u": find_number(header, position, noise.ACCEPT, sampled and slot.drafted is not None),
+        "draw": find_number(header, position, noise.TARGET, sampled and not slot.accepted),
     }
     for name, value in wanted.items():
         if getattr(slot, name) != value:
@@ -63,9 +65,9 @@ def judge_numbers(head: Head, slot: Slot, p: Row, position: int) -> str | None:
     return judge_q(slot, p.size)
 
 
-def find_number(head: Head, position: int, purpose: int, used: bool) -> float | None:
+def find_number(header: Header, position: int, purpose: int, used: bool) -> float | None:
     """The seed's random number for a purpose, None where none decides."""
-    return noise.uniform(head.seed, position, purpose, int(head.request["sample"])) if used else None
+    return noise.uniform(header.seed, position, purpose, int(header.request["sample"])) if used else None
 
 
 def judge_q(slot: Slot, n_ids: int) -> str | None:
@@ -88,12 +90,12 @@ def judge_q(slot: Slot, n_ids: int) -> str | None:
     )
 
 
-def judge_rule(head: Head, slot: Slot, p: Row, position: int) -> str | None:
+def judge_rule(header: Header, slot: Slot, p: Row, position: int) -> str | None:
     """What the rule makes of these numbers."""
-    if head.request["temperature"] == 0:
+    if header.request["temperature"] == 0:
         return judge_choice(slot, int(np.argmax(p)), "the largest logit")
-    if head.request["rule"] == "coupled":
-        times = noise.race_times(p, head.seed, position, int(head.request["sample"]))
+    if header.request["rule"] == "coupled":
+        times = noise.race_times(p, header.seed, position, int(header.request["sample"]))
         first = int(np.argmin(times))
         tie = times[slot.emitted] <= times[first] * (1 + CLOSE)
         return judge_choice(slot, slot.emitted if tie else first, "the race")
