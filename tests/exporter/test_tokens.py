@@ -158,7 +158,10 @@ def begin_counts() -> list[int]:
     template = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
     made = Prompter(Tokenizer.from_str(tokens(post_processor=adds).text), template, tiny.END, ())
     rendered = made.render([{"role": "user", "content": "hi"}])
-    return [list(ids).count(tiny.END) for ids in (made.encode_user("hi"), made.encode_raw(rendered), made.encode_raw("hi"))]
+    return [
+        list(ids).count(tiny.END)
+        for ids in (made.encode_user("hi"), made.encode_raw(rendered), made.encode_raw("hi"))
+    ]
 
 
 def test_a_second_begin_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,5 +172,7 @@ def test_a_second_begin_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert begin_counts() == [1, 1, 1]
     monkeypatch.setattr(Prompter, "raw", lambda self, text: self._tokenizer.encode(text).ids)
-    monkeypatch.setattr(Prompter, "encode_chat", lambda self, messages: self.encode_raw(self.render(messages)))
+    monkeypatch.setattr(
+        Prompter, "encode_chat", lambda self, messages: self.encode_raw(self.render(messages))
+    )
     assert begin_counts() == [2, 2, 1]
