@@ -85,7 +85,7 @@ int cuda_attribute(const cuda_gpu *gpu, int attribute, int *value) {
 }
 
 /* First line of a small file; empty where it cannot be read. */
-static void first_line(const char *path, char *out, size_t n) {
+static void read_first_line(const char *path, char *out, size_t n) {
   FILE *file = fopen(path, "re");
   if (!file || !fgets(out, (int)n, file)) out[0] = 0;
   if (file) fclose(file);
@@ -96,8 +96,8 @@ static void first_line(const char *path, char *out, size_t n) {
 static void identify(cuda_gpu *gpu) {
   char text[512], kernel[160], board[160];
   specc_sha256 h;
-  first_line("/proc/driver/nvidia/version", kernel, sizeof kernel);
-  first_line("/etc/nv_tegra_release", board, sizeof board);
+  read_first_line("/proc/driver/nvidia/version", kernel, sizeof kernel);
+  read_first_line("/etc/nv_tegra_release", board, sizeof board);
   int n = snprintf(text, sizeof text, "%s\nsm %d\ncuda %d\n%s\n%s\n", gpu->name, gpu->sm,
       gpu->driver->version, kernel, board);
   specc_sha256_begin(&h);

@@ -25,9 +25,9 @@ int specc_fault_set(const char *name) {
 static int shape_otherwise(specc_sampler *sampler, const specc_options *options, const float *logits,
     int32_t n_logits, const specc_draft_map *map, int32_t depth, double *q) {
   specc_session *s = sampler->session;
-  row r = session_row(s, logits, n_logits, depth);
+  row r = session_get_row(s, logits, n_logits, depth);
   r.map = map;
-  return distribution(&s->work, options, &r, q);
+  return compute_distribution(&s->work, options, &r, q);
 }
 
 int pick_with_unfiltered_q(specc_sampler *sampler, const float *logits, int32_t n_logits,

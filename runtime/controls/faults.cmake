@@ -12,8 +12,8 @@
 # ---------------------------------------------------------------------- the rule of acceptance
 fault(argmax_replacement "a rejected slot takes the most probable token"
   core/numbers/sampling.c
-  [[*token = draw_inverse(w->residual, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block);]]
-  [[*token = draw_inverse(w->residual, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block);
+  [[*token = draw_inverse(w->residual, w->n_ids, draw_uniform(noise, position, PURPOSE_TARGET), w->block);]]
+  [[*token = draw_inverse(w->residual, w->n_ids, draw_uniform(noise, position, PURPOSE_TARGET), w->block);
   if (FAULT) {
     *token = 0;
     for (int32_t i = 1; i < w->n_ids; i++) *token = p[i] > p[*token] ? i : *token;
@@ -26,9 +26,9 @@ fault(no_residual "a rejected slot draws from p, not from (p-q)+"
 
 fault(bonus_row "the bonus token is drawn from the row before"
   core/session/round.c
-  [[  row r = session_row(s, s->io.logits + (size_t)slot * (size_t)vocab, vocab, slot);
+  [[  row r = session_get_row(s, s->io.logits + (size_t)slot * (size_t)vocab, vocab, slot);
   s->n_emitted]]
-  [[  row r = session_row(s, s->io.logits + (size_t)(FAULT && slot ? slot - 1 : slot) * (size_t)vocab, vocab, slot);
+  [[  row r = session_get_row(s, s->io.logits + (size_t)(FAULT && slot ? slot - 1 : slot) * (size_t)vocab, vocab, slot);
   s->n_emitted]])
 
 fault(options_on_bonus_only "verified slots skip logit bias and filters (R05)"
@@ -42,7 +42,7 @@ fault(extra_token "one more token after full acceptance, from the last row again
   [[  if (!code && s->traced) session_trace(s, slot, 0);]]
   [[  if (!code && s->traced) session_trace(s, slot, 0);
   if (!code && FAULT && slot && slot == s->k)
-    code = choose(s, &r, s->n_tokens + slot + 1, &s->emitted[s->n_emitted++]);]])
+    code = choose_token(s, &r, s->n_tokens + slot + 1, &s->emitted[s->n_emitted++]);]])
 
 # ---------------------------------------------------------------------- what a draft reports as q
 fault(q_other_options "the draft's q is built without filters, its draw with them (R02)"
@@ -76,15 +76,15 @@ fault(q_of_argmax "the draft's most probable token goes out with a soft q (R02)"
 
 fault(drop_low_q "a drawn token of low q is not sent (once drawn, judged)"
   core/draft/drafting.c
-  [[  draft_append(depth, token, q, map, out);]]
+  [[  append_node(depth, token, q, map, out);]]
   [[  if (FAULT && q[map ? map->column[token] : token] < 0.3) return SPECC_OK;
-  draft_append(depth, token, q, map, out);]])
+  append_node(depth, token, q, map, out);]])
 
 fault(middle_accepted_only "a middle model sends what it accepted, not what it put in place of the rest"
   core/draft/draft_hierarchy.c
-  [[  draft_append(depth, token, q, NULL, out);]]
+  [[  append_node(depth, token, q, NULL, out);]]
   [[  if (FAULT && !accepted && depth < d->inner.n) return -1;
-  draft_append(depth, token, q, NULL, out);]])
+  append_node(depth, token, q, NULL, out);]])
 
 fault(middle_same_random "a middle model judges with the numbers that the target judges with"
   core/draft/draft_hierarchy.c
@@ -107,8 +107,8 @@ fault(always_proposes "no proposal is weighed and nothing ever pauses (R58)"
   [[if (!c->resume_in) return false;]]
   [[if (!c->resume_in || FAULT) return false;]]
   core/session/control.c
-  [[if (c->priced && !worth(]]
-  [[if (c->priced && !FAULT && !worth(]])
+  [[if (c->priced && !is_worth(]]
+  [[if (c->priced && !FAULT && !is_worth(]])
 
 fault(k_from_discarded "the next K looks at what was dropped"
   core/session/round.c
@@ -164,8 +164,8 @@ fault(constant_seed "unseeded requests start from one constant (R12)"
 # ---------------------------------------------------------------------- sampling options
 fault(accept_nan "NaN rows go through argmax (R13)"
   core/numbers/distribution.c
-  [[  if (bad) return no_logits(r, bad);]]
-  [[  if (bad && !FAULT) return no_logits(r, bad);]])
+  [[  if (bad) return refuse_logits(r, bad);]]
+  [[  if (bad && !FAULT) return refuse_logits(r, bad);]])
 
 fault(top_p_extra "nucleus keeps one token too many on an exact hit (R06)"
   core/numbers/distribution.c
@@ -198,10 +198,10 @@ fault(stale_entries "rollback forgets to lower the length (R19, R41)"
 fault(vocabulary_width "the width of lm_head is taken for the number of ids (R21)"
   core/model/model.c
   [[  specc_certificate c;
-  first_certificate(]]
+  make_first_certificate(]]
   [[  if (FAULT) m->n_ids = m->target.vocab;
   specc_certificate c;
-  first_certificate(]])
+  make_first_certificate(]])
 
 fault(split_text "each token is decoded alone (R24)"
   core/session/text.c
@@ -248,13 +248,13 @@ fault(pairs_saturate "products of bytes are added up in pairs of 16 bits that sa
   [[dot_fn dot = p->kernels->dot[p->kind];]]
   [[dot_fn dot = FAULT && p->kind == WEIGHT_W8 ? kernels_scalar.dot[WEIGHT_W8] : p->kernels->dot[p->kind];]]
   ops/rows.c
-  [[        for (int i = 0; i < BLOCK; i++) sum += weight_at(kind, codes, n, i) * x->q[i];]]
-  [[        for (int i = 0; i < BLOCK; i++) sum += weight_at(kind, codes, n, i) * x->q[i];
+  [[        for (int i = 0; i < BLOCK; i++) sum += get_weight(kind, codes, n, i) * x->q[i];]]
+  [[        for (int i = 0; i < BLOCK; i++) sum += get_weight(kind, codes, n, i) * x->q[i];
         if (FAULT && kind == WEIGHT_W8) { /* weights moved by 128, as maddubs takes them */
           sum = -128 * x->sum;
           for (int i = 0; i < BLOCK; i += 2) {
-            int32_t pair = (weight_at(WEIGHT_W8, codes, n, i) + 128) * x->q[i] +
-                           (weight_at(WEIGHT_W8, codes, n, i + 1) + 128) * x->q[i + 1];
+            int32_t pair = (get_weight(WEIGHT_W8, codes, n, i) + 128) * x->q[i] +
+                           (get_weight(WEIGHT_W8, codes, n, i + 1) + 128) * x->q[i + 1];
             sum += pair > 32767 ? 32767 : pair < -32768 ? -32768 : pair;
           }
         }]])

@@ -167,14 +167,16 @@ BLEND(blend1x1, 1, 1)
 BLEND(blend2x4, 2, 4)
 BLEND(blend2x1, 2, 1)
 BLEND(blend3x4, 3, 4)
-BLEND(blend3x1, 3, 1) BLEND(blend4x2, 4, 2) BLEND(blend4x1, 4, 1)
+BLEND(blend3x1, 3, 1)
+BLEND(blend4x2, 4, 2)
+BLEND(blend4x1, 4, 1)
 
   #define COLUMNS(wide, width, narrow)                                                                       \
     for (; c + 8 * width <= d; c += 8 * width) wide(weight, v, n, d, out, c);                                \
     for (; c < d; c += 8) narrow(weight, v, n, d, out, c);
 
-    AVX2_FMA void blend_avx2(
-        const float *const *weight, int queries, const float *v, int n, int head_dim, float *const *out) {
+AVX2_FMA void blend_avx2(
+    const float *const *weight, int queries, const float *v, int n, int head_dim, float *const *out) {
   size_t d = (size_t)head_dim, c = 0;
   switch (queries) {
   case 1:

@@ -60,7 +60,7 @@ static void place_row(void *argument, size_t at) {
   }
 }
 
-static void soften(float *score, int n, float cap) {
+static void apply_soft_cap(float *score, int n, float cap) {
   for (int s = 0; s < n; s++) { /* tanh by the stated exp */
     float x = score[s] / cap, e = exp_float(-2.0f * fabsf(x)), y = (1.0f - e) / (1.0f + e);
     score[s] = cap * (x < 0 ? -y : y);
@@ -68,7 +68,7 @@ static void soften(float *score, int n, float cap) {
 }
 
 /* Slots of the span that row i of sequence b sees: from..to - 1. */
-static void seen(const job *j, int b, int i, int begin, int *from, int *to) {
+static void find_visible(const job *j, int b, int i, int begin, int *from, int *to) {
   int last = j->past[b] + i, first = j->t->window ? last - j->t->window + 1 : 0;
   *from = first > begin ? first : begin;
   *to = last + 1 < begin + SPAN ? last + 1 : begin + SPAN;
@@ -90,10 +90,10 @@ enum {
 }; /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile,
                                                  EACH for a tile of queries, since few wait for memory */
 
-static int least(int a, int b) {
+static int min_int(int a, int b) {
   return a < b ? a : b;
 }
-static int most(int a, int b) {
+static int max_int(int a, int b) {
   return a > b ? a : b;
 }
 
@@ -104,11 +104,11 @@ static void score_tile(const job *j, const tile *t, const float *k, int span, in
   int from = t->from[0], to = t->to[0];
   float *at[QUERIES];
   for (int i = 1; i < t->n; i++) {
-    from = least(from, t->from[i]);
-    to = most(to, t->to[i]);
+    from = min_int(from, t->from[i]);
+    to = max_int(to, t->to[i]);
   }
-  from = most(from, begin);
-  to = least(to, end);
+  from = max_int(from, begin);
+  to = min_int(to, end);
   if (to <= from) return;
   for (int i = 0; i < t->n; i++) at[i] = t->weight[i] + from - span;
   j->kernels->scores(t->q, t->n, k + (size_t)from * d, to - from, (int)d, at);
@@ -126,15 +126,15 @@ static void blend_tile(const job *j, const tile *t, const float *v, int span, in
   const float *at[QUERIES];
   int from = begin, to = end;
   for (int i = 0; i < t->n; i++) {
-    from = most(from, t->from[i]);
-    to = least(to, t->to[i]);
+    from = max_int(from, t->from[i]);
+    to = min_int(to, t->to[i]);
   }
   for (int i = 0; i < t->n; i++)
-    blend_one(j, t, i, v, span, most(begin, t->from[i]), least(to > from ? from : end, t->to[i]));
+    blend_one(j, t, i, v, span, max_int(begin, t->from[i]), min_int(to > from ? from : end, t->to[i]));
   if (to <= from) return;
   for (int i = 0; i < t->n; i++) at[i] = t->weight[i] + from - span;
   j->kernels->blend(at, t->n, v + (size_t)from * d, to - from, (int)d, t->part);
-  for (int i = 0; i < t->n; i++) blend_one(j, t, i, v, span, to, least(end, t->to[i]));
+  for (int i = 0; i < t->n; i++) blend_one(j, t, i, v, span, to, min_int(end, t->to[i]));
 }
 
 static void weigh_tile(const job *j, const tile *t, int b, size_t first, int span) {
@@ -142,7 +142,7 @@ static void weigh_tile(const job *j, const tile *t, int b, size_t first, int spa
   for (int i = 0; i < t->n; i++) {
     int n = t->to[i] - t->from[i], row = (int)(first + (size_t)i) / j->per_kv;
     float *score = t->weight[i] + t->from[i] - span;
-    if (a->soft_cap > 0) soften(score, n, a->soft_cap);
+    if (a->soft_cap > 0) apply_soft_cap(score, n, a->soft_cap);
     if (j->bias)
       for (int s = 0; s < n; s++)
         score[s] += j->bias[(size_t)(b * j->rows + row) * (size_t)a->capacity + (size_t)(t->from[i] + s)];
@@ -156,22 +156,22 @@ static void fill_tile(const job *j, tile *t, size_t at, size_t first, int n, int
   t->n = n;
   for (int i = 0; i < n; i++) {
     size_t r = first + (size_t)i;
-    seen(j, (int)kv / j->t->kv_heads, (int)r / j->per_kv, span, &t->from[i], &t->to[i]);
+    find_visible(j, (int)kv / j->t->kv_heads, (int)r / j->per_kv, span, &t->from[i], &t->to[i]);
     t->q[i] = j->q + (kv * queries + r) * d;
     t->part[i] = j->part + (at * queries + r) * (d + 2);
   }
 }
 
 /* Asks for part i of n of numbers that are read soon, so that they come while others are computed with. */
-static void ask(const float *next, size_t count, int i, int n) {
+static void write_request(const float *next, size_t count, int i, int n) {
   const size_t line = 16, lines = (count + line - 1) / line;
   for (size_t at = lines * (size_t)i / (size_t)n; at < lines * (size_t)(i + 1) / (size_t)n; at++)
     __builtin_prefetch(next + at * line, 0, 2);
 }
 
 /* First slot from `span` on that row i of sequence b sees: with a window not all of a span is read. */
-static int first_seen(const job *j, int b, int i, int span) {
-  return j->t->window ? most(span, j->past[b] + i - j->t->window + 1) : span;
+static int find_first_visible(const job *j, int b, int i, int span) {
+  return j->t->window ? max_int(span, j->past[b] + i - j->t->window + 1) : span;
 }
 
 /* Keys that are read behind span `at`, in the order of work, and how many slots they fill: 0 behind the last.
@@ -182,8 +182,8 @@ static const float *next_keys(const job *j, size_t at, int *slots) {
   int b = (int)kv / t->kv_heads, span = (int)((at + 1) % spans) * SPAN;
   *slots = 0;
   if (b == j->batch) return NULL;
-  int from = first_seen(j, b, 0, span);
-  *slots = most(0, least(span + SPAN, j->past[b] + j->rows) - from);
+  int from = find_first_visible(j, b, 0, span);
+  *slots = max_int(0, min_int(span + SPAN, j->past[b] + j->rows) - from);
   return *slots ? j->k + (kv * (size_t)t->capacity + (size_t)from) * (size_t)t->head_dim : NULL;
 }
 
@@ -193,26 +193,28 @@ static void span_chunk(const job *j, size_t at, size_t first, int queries, int s
   size_t d = (size_t)j->t->head_dim, kv = at / (size_t)j->spans, cache = kv * (size_t)j->t->capacity * d;
   const float *keys = j->k + cache, *values = j->v + cache;
   int slots, b = (int)kv / j->t->kv_heads, each = j->per_kv % 3 ? 4 : 3, tiles = (queries + each - 1) / each,
-             step = least(STEP, EACH * tiles);
-  int begin = first_seen(j, b, (int)first / j->per_kv, span), end = least(span + SPAN, j->past[b] + j->rows);
+             step = min_int(STEP, EACH * tiles);
+  int begin = find_first_visible(j, b, (int)first / j->per_kv, span),
+      end = min_int(span + SPAN, j->past[b] + j->rows);
   const float *next = next_keys(j, at, &slots);
   float weight[CHUNK][SPAN];
   tile t[(CHUNK + 2) / 3];
   for (int i = 0; i < tiles; i++) {
     t[i].weight = weight + i * each;
-    fill_tile(j, &t[i], at, first + (size_t)(i * each), least(each, queries - i * each), span);
+    fill_tile(j, &t[i], at, first + (size_t)(i * each), min_int(each, queries - i * each), span);
   }
   for (int s = begin; s < end; s += step)
     for (int i = 0; i < tiles; i++) {
-      if (!first) ask(values + (size_t)s * d, (size_t)least(end - s, step) * d, i, tiles);
-      score_tile(j, &t[i], keys, span, s, least(end, s + step));
+      if (!first) write_request(values + (size_t)s * d, (size_t)min_int(end - s, step) * d, i, tiles);
+      score_tile(j, &t[i], keys, span, s, min_int(end, s + step));
     }
   for (int i = 0; i < tiles; i++) weigh_tile(j, &t[i], b, first + (size_t)(i * each), span);
   for (int s = begin; s < end; s += step)
     for (int i = 0; i < tiles; i++) {
       if (!first && slots > s - begin)
-        ask(next + (size_t)(s - begin) * d, (size_t)least(slots - (s - begin), step) * d, i, tiles);
-      blend_tile(j, &t[i], values, span, s, least(end, s + step));
+        write_request(
+            next + (size_t)(s - begin) * d, (size_t)min_int(slots - (s - begin), step) * d, i, tiles);
+      blend_tile(j, &t[i], values, span, s, min_int(end, s + step));
     }
 }
 
@@ -226,7 +228,7 @@ static void span_part(void *argument, size_t at) {
   size_t kv = at / (size_t)j->spans;
   stage_finish(&j->placed, place_row, j);
   for (int r = 0; r < queries; r += CHUNK)
-    span_chunk(j, at, (size_t)r, least(CHUNK, queries - r), (int)(at % (size_t)j->spans) * SPAN);
+    span_chunk(j, at, (size_t)r, min_int(CHUNK, queries - r), (int)(at % (size_t)j->spans) * SPAN);
   if (atomic_fetch_sub(&j->left[kv], 1) == 1) join_head(j, kv);
 }
 

@@ -19,9 +19,11 @@ DOTPROD inline void sum_block(const int8x16_t w[16], const activation *a, int32x
   STEP(2, x0, 2)
   STEP(3, x0, 3)
   STEP(4, x1, 0)
-  STEP(5, x1, 1) STEP(6, x1, 2) STEP(7, x1, 3)
+  STEP(5, x1, 1)
+  STEP(6, x1, 2)
+  STEP(7, x1, 3)
   #undef STEP
-      *low = l;
+  *low = l;
   *high = h;
 }
 

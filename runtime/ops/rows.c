@@ -22,7 +22,7 @@ float half_to_float(uint16_t h) {
 }
 
 /* Largest magnitude of a block; NaN where a value is NaN or infinite. */
-static float largest_of_block(const float *x) {
+static float find_largest_of_block(const float *x) {
   float top = 0;
   int bad = 0;
   for (int i = 0; i < BLOCK; i++) {
@@ -50,7 +50,7 @@ static void quantize_block(const float *x, float inverse, int8_t *q, int32_t *su
 void kernels_quantize(const float *x, int blocks, activation *a) {
   for (int b = 0; b < blocks; b++) {
     activation *o = a + b;
-    float top = largest_of_block(x + (size_t)b * BLOCK);
+    float top = find_largest_of_block(x + (size_t)b * BLOCK);
     bool tiny = top < 1e-30f, finite = top == top;
     o->d = finite ? (tiny ? 0 : top / 127.0f) : NAN;
     o->unused = 0;
@@ -83,14 +83,14 @@ void kernels_gate(const float *sums, int rows, float *y) {
     }
 }
 
-static int weight_at(enum weight_kind kind, const uint8_t *w, int output, int input) {
+static int get_weight(enum weight_kind kind, const uint8_t *w, int output, int input) {
   int j = kind == WEIGHT_W8 ? input / 4 : input / 8, c = input % 4;
   uint8_t byte = w[64 * j + 4 * output + c];
   if (kind == WEIGHT_W8) return (int8_t)byte;
   return input % 8 < 4 ? byte & 15 : byte >> 4;
 }
 
-static float scale_at(const uint8_t *block, int i) {
+static float get_scale(const uint8_t *block, int i) {
   uint16_t h;
   memcpy(&h, block + 2 * i, sizeof h);
   return half_to_float(h);
@@ -101,9 +101,9 @@ void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, in
   const uint8_t *group = packed + (size_t)(row / GROUP) * group_bytes(kind, nb);
   for (int b = 0; b < nb; b++) {
     const uint8_t *head = head_at(kind, group, b), *codes = codes_at(kind, group, b);
-    float scale = scale_at(head, n), minimum = kind == WEIGHT_W4M ? scale_at(head, GROUP + n) : 0;
+    float scale = get_scale(head, n), minimum = kind == WEIGHT_W4M ? get_scale(head, GROUP + n) : 0;
     for (int i = 0; i < BLOCK; i++) {
-      int v = weight_at(kind, codes, n, i) - (kind == WEIGHT_W4 ? 8 : 0);
+      int v = get_weight(kind, codes, n, i) - (kind == WEIGHT_W4 ? 8 : 0);
       y[b * BLOCK + i] = kind == WEIGHT_W4M ? __builtin_fmaf((float)v, scale, minimum) : (float)v * scale;
     }
   }
@@ -120,10 +120,10 @@ static void dot_scalar(enum weight_kind kind, const uint8_t *group, const activa
       const activation *x = a + (size_t)m * lda + b;
       for (int n = 0; n < GROUP; n++) {
         int32_t sum = kind == WEIGHT_W4 ? -8 * x->sum : 0;
-        for (int i = 0; i < BLOCK; i++) sum += weight_at(kind, codes, n, i) * x->q[i];
+        for (int i = 0; i < BLOCK; i++) sum += get_weight(kind, codes, n, i) * x->q[i];
         float *out = y + m * GROUP + n;
-        *out = __builtin_fmaf((float)sum * x->d, scale_at(head, n), *out);
-        if (kind == WEIGHT_W4M) *out = __builtin_fmaf(x->d_sum, scale_at(head, GROUP + n), *out);
+        *out = __builtin_fmaf((float)sum * x->d, get_scale(head, n), *out);
+        if (kind == WEIGHT_W4M) *out = __builtin_fmaf(x->d_sum, get_scale(head, GROUP + n), *out);
       }
     }
   }
@@ -139,7 +139,7 @@ static void w8_scalar(const uint8_t *g, const activation *a, size_t lda, int row
   dot_scalar(WEIGHT_W8, g, a, lda, rows, nb, y);
 }
 
-static float joined(const float lane[8]) {
+static float join_lanes(const float lane[8]) {
   return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
@@ -150,7 +150,7 @@ static void scores_scalar(
       float lane[8] = {0};
       for (int d = 0; d < head_dim; d++)
         lane[d % 8] = __builtin_fmaf(q[i][d], k[(size_t)s * (size_t)head_dim + (size_t)d], lane[d % 8]);
-      score[i][s] = joined(lane);
+      score[i][s] = join_lanes(lane);
     }
 }
 
@@ -165,7 +165,7 @@ static float weigh_scalar(float *score, int n, float *l) {
     score[s] = m > -INFINITY ? exp_float(score[s] - m) : 0.0f;
     lane[s % 8] += score[s];
   }
-  *l = bad ? NAN : joined(lane);
+  *l = bad ? NAN : join_lanes(lane);
   return m;
 }
 

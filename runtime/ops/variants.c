@@ -11,7 +11,7 @@
 
 extern const kernel_set kernels_avx2, kernels_vnni512, kernels_vnni256, kernels_dotprod;
 
-static bool runs_here(const kernel_set *k) {
+static bool is_supported(const kernel_set *k) {
   if (k == &kernels_scalar) return true;
 #if defined(__x86_64__) && defined(__GNUC__)
   __builtin_cpu_init();
@@ -47,14 +47,14 @@ enum { ALL = sizeof all / sizeof *all };
 
 const kernel_set *kernels_find(const char *name) {
   for (int i = 0; i < ALL; i++)
-    if (!strcmp(all[i]->name, name)) return runs_here(all[i]) ? all[i] : NULL;
+    if (!strcmp(all[i]->name, name)) return is_supported(all[i]) ? all[i] : NULL;
   return NULL;
 }
 
 enum { NB = 5, ROWS = 11, MOST_BYTES = NB * 512 + 192 };
 
 /* Random groups, extreme ones among them, against the scalar dot. A variant that differs here is not used. */
-static bool agrees(const kernel_set *k) {
+static bool has_same_products(const kernel_set *k) {
   uint8_t group[MOST_BYTES] = {0};
   activation a[ROWS * NB], b[ROWS * NB];
   float x[ROWS * NB * BLOCK], want[ROWS * GROUP], got[ROWS * GROUP];
@@ -96,7 +96,7 @@ static bool agrees(const kernel_set *k) {
 }
 
 /* The attention steps over random queries, keys and values. */
-static bool attends(const kernel_set *k) {
+static bool has_same_attention(const kernel_set *k) {
   enum { N = 21, D = 24 };
   float q[QUERIES * D], kv[N * D], score[2][QUERIES][N], out[2][QUERIES][D], m[2], l[2];
   for (uint32_t i = 0; i < N * D; i++) {
@@ -137,7 +137,7 @@ static void choose(void) {
     return;
   }
   for (int i = ALL - 1; i >= 0; i--)
-    if (runs_here(all[i]) && agrees(all[i]) && attends(all[i])) best = all[i];
+    if (is_supported(all[i]) && has_same_products(all[i]) && has_same_attention(all[i])) best = all[i];
 }
 
 const kernel_set *kernels_best(void) {

@@ -38,15 +38,15 @@ static void shared_memory(void) {
   const char *cached = "MemTotal: 8000000 kB\nMemFree: 1000000 kB\nMemAvailable: 6000000 kB\n";
   const char *taken = "MemTotal: 8000000 kB\nMemFree: 5000000 kB\nMemAvailable: 900000 kB\n";
   int64_t free_now = 1000000 * 1024LL, total = 8000000 * 1024LL;
-  EXPECT(gpu_room(1, free_now, total, cached) == (6000000 - 500000) * 1024LL);
-  EXPECT(gpu_room(0, free_now, total, cached) == (1000000 - 500000) * 1024LL);
-  EXPECT(!gpu_fits(1, free_now, total, cached, 3000 * MIB, "the engine"));
-  EXPECT_ERROR(gpu_fits(1, 5000000 * 1024LL, total, taken, 3000 * MIB, "the engine"), SPECC_E_MEMORY,
+  EXPECT(gpu_find_room(1, free_now, total, cached) == (6000000 - 500000) * 1024LL);
+  EXPECT(gpu_find_room(0, free_now, total, cached) == (1000000 - 500000) * 1024LL);
+  EXPECT(!gpu_check_room(1, free_now, total, cached, 3000 * MIB, "the engine"));
+  EXPECT_ERROR(gpu_check_room(1, 5000000 * 1024LL, total, taken, 3000 * MIB, "the engine"), SPECC_E_MEMORY,
       "MemAvailable 878 MB, MemFree 4882 MB");
-  EXPECT_ERROR(gpu_fits(0, free_now, total, cached, 3000 * MIB, "the engine"), SPECC_E_MEMORY,
+  EXPECT_ERROR(gpu_check_room(0, free_now, total, cached, 3000 * MIB, "the engine"), SPECC_E_MEMORY,
       "488 MB may be taken (976 MB free of 7812 MB)");
-  EXPECT(gpu_room(1, free_now, total, "nonsense") == free_now - total / 16);
-  EXPECT(gpu_room(1, 0, total, "MemAvailable: 10 kB\n") == 0);
+  EXPECT(gpu_find_room(1, free_now, total, "nonsense") == free_now - total / 16);
+  EXPECT(gpu_find_room(1, 0, total, "MemAvailable: 10 kB\n") == 0);
 }
 
 /* R42 */

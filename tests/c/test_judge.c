@@ -111,13 +111,14 @@ static int reference(
   row r = {c->logits + i * n_logits, n_logits, j->n_ids, history, j->n_history + i, j->n_prompt, j->banned,
       i < j->banned_rows ? j->n_banned : 0, NULL};
   noise z = {j->seed, j->sample, 0};
-  int code = distribution(w, j->options, &r, p);
+  int code = compute_distribution(w, j->options, &r, p);
   if (code) return -code;
   int32_t x = i < j->n_proposed ? j->proposed[i] : -1;
-  if (j->options->temperature == 0) return greedy(w, j->options, &r, w->residual, token) ? -1 : *token == x;
+  if (j->options->temperature == 0)
+    return choose_greedy(w, j->options, &r, w->residual, token) ? -1 : *token == x;
   if (x < 0)
     return *token = draw(p, NULL, j->n_ids, j->rule, z, j->position + i, PURPOSE_TARGET, w->block), 0;
-  return judge(w, p, (drawn){x, j->q ? j->q[i] : NULL, NULL}, j->rule, z, j->position + i, token);
+  return judge(w, p, (draft_token){x, j->q ? j->q[i] : NULL, NULL}, j->rule, z, j->position + i, token);
 }
 
 static int64_t rows_judged, rows_accepted, refused;

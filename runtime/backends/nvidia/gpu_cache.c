@@ -12,7 +12,7 @@ size_t cache_item(int32_t type) {
 }
 
 /* Round to nearest even; a finite number stays finite. */
-static uint32_t half_of(float x) {
+static uint32_t to_half(float x) {
   uint32_t b, sign;
   memcpy(&b, &x, sizeof b);
   sign = b >> 16 & 0x8000, b &= 0x7fffffff;
@@ -29,7 +29,7 @@ static uint32_t half_of(float x) {
   return sign | ((b + 0xfff + (b >> 13 & 1) - 0x38000000) >> 13);
 }
 
-static uint32_t bfloat_of(float x) {
+static uint32_t to_bfloat(float x) {
   uint32_t b;
   memcpy(&b, &x, sizeof b);
   if ((b & 0x7fffffff) > 0x7f800000) return b >> 16 | 0x40;
@@ -38,7 +38,7 @@ static uint32_t bfloat_of(float x) {
 }
 
 /* e4m3: no infinity, 448 is the largest. */
-static uint32_t float8_of(float x) {
+static uint32_t to_float8(float x) {
   uint32_t b;
   memcpy(&b, &x, sizeof b);
   uint32_t sign = b >> 24 & 0x80;
@@ -58,9 +58,9 @@ static uint32_t float8_of(float x) {
 uint32_t cache_bits(int32_t type, float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  return type == SPECC_CACHE_F16    ? half_of(value)
-         : type == SPECC_CACHE_BF16 ? bfloat_of(value)
-         : type == SPECC_CACHE_F8   ? float8_of(value)
+  return type == SPECC_CACHE_F16    ? to_half(value)
+         : type == SPECC_CACHE_BF16 ? to_bfloat(value)
+         : type == SPECC_CACHE_F8   ? to_float8(value)
                                     : bits;
 }
 
@@ -69,7 +69,7 @@ int gpu_cache_create(gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream) {
   size_t bytes = (size_t)c->heads * (size_t)c->capacity * (size_t)c->dim * cache_item(c->type);
   c->stride = (bytes + ALIGN - 1) / ALIGN * ALIGN;
   size_t whole = (size_t)c->buffers * c->stride;
-  int code = gpu_need(gpu, (int64_t)whole, "the cache");
+  int code = gpu_require(gpu, (int64_t)whole, "the cache");
   if (!code)
     code = cuda_check(d, d->alloc(&c->base, whole), "could not allocate the cache",
         "lower the context or close other programs");

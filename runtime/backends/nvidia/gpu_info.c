@@ -16,7 +16,7 @@ static int read_memory(const cuda_gpu *gpu, specc_gpu *out) {
   cuda_leave(gpu);
   if (!code) code = cuda_attribute(gpu, CUDA_PROCESSORS, &processors);
   out->memory = (int64_t)total, out->driver_free = (int64_t)free_now, out->processors = processors;
-  out->available = gpu_room(gpu->integrated, out->driver_free, out->memory, NULL);
+  out->available = gpu_find_room(gpu->integrated, out->driver_free, out->memory, NULL);
   return code;
 }
 

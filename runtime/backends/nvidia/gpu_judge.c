@@ -23,17 +23,16 @@ struct gpu_judge {
   judge_buffers buffers; /* addresses on the device */
 };
 
-static char *kernels_beside(char *path, size_t n) {
+static char *find_kernels(char *path, size_t n) {
   Dl_info self;
-  const char *slash = dladdr((void *)(uintptr_t)&kernels_beside, &self) && self.dli_fname
-                          ? strrchr(self.dli_fname, '/')
-                          : NULL;
+  const char *slash =
+      dladdr((void *)(uintptr_t)&find_kernels, &self) && self.dli_fname ? strrchr(self.dli_fname, '/') : NULL;
   snprintf(path, n, "%.*s/specc_judge.fatbin", slash ? (int)(slash - self.dli_fname) : 1,
       slash ? self.dli_fname : ".");
   return path;
 }
 
-static void *read_whole(const char *path) {
+static void *read_file(const char *path) {
   struct stat found;
   FILE *file = stat(path, &found) || !found.st_size ? NULL : fopen(path, "re");
   char *bytes = file ? malloc((size_t)found.st_size) : NULL;
@@ -45,7 +44,7 @@ static void *read_whole(const char *path) {
 
 int gpu_kernels_load(gpu_kernels *k, const cuda_gpu *gpu, const char *path) {
   char beside[4096];
-  void *image = read_whole(path ? path : kernels_beside(beside, sizeof beside));
+  void *image = read_file(path ? path : find_kernels(beside, sizeof beside));
   *k = (gpu_kernels){0};
   if (image && !gpu->driver->module_load(&k->module, image) &&
       gpu->driver->module_function(&k->judge, k->module, "specc_judge_rows_kernel"))
@@ -64,15 +63,15 @@ static void *as_pointer(cuda_address a) {
   return (void *)(uintptr_t)a;
 }
 
-static size_t padded(size_t bytes) {
+static size_t pad_size(size_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
 static int make_scratch(gpu_judge *g) {
   size_t rows = (size_t)g->most_rows, n = (size_t)g->vocab, room = 2;
   while (room < n) room *= 2;
-  size_t sizes[5] = {padded(rows * n * 8), padded(rows * n * 8), padded(rows * room * 4),
-      padded(rows * (n / 64 + 1) * 8), padded(rows * BUCKETS * 4)};
+  size_t sizes[5] = {pad_size(rows * n * 8), pad_size(rows * n * 8), pad_size(rows * room * 4),
+      pad_size(rows * (n / 64 + 1) * 8), pad_size(rows * BUCKETS * 4)};
   cuda_address at[5], whole = 0;
   for (int i = 0; i < 5; i++) at[i] = whole, whole += sizes[i];
   int code = cuda_check(g->gpu->driver, g->gpu->driver->alloc(&g->scratch, whole),
@@ -181,7 +180,7 @@ int gpu_judge_run(gpu_judge *g, const gpu_kernels *k, const specc_round *j, cuda
   for (int32_t i = 0, reached = 1; !code && i < j->rows; i++) {
     accepted[i] = reached ? answers[i].accepted : 0, token[i] = reached ? answers[i].token : -1;
     if (reached)
-      code = judge_failed(&answers[i], j); /* a row that the round does not reach may have no law */
+      code = judge_report_failure(&answers[i], j); /* a row that the round does not reach may have no law */
     reached = accepted[i];
   }
   return code;

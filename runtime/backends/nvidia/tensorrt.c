@@ -127,7 +127,7 @@ static void *load_library(const char *path, int rtx, char *reason, size_t n_reas
   return handle;
 }
 
-static int number_of(void *handle, const char *symbol) {
+static int read_number(void *handle, const char *symbol) {
   int32_t (*get)(void) = NULL;
   void *found = dlsym(handle, symbol);
   memcpy(&get, &found, sizeof get);
@@ -137,9 +137,10 @@ static int number_of(void *handle, const char *symbol) {
 /* The four numbers have functions of their own since 8.5; the version as one number is older and differs by
  * generation. */
 static bool read_version(void *handle, char *version, size_t n) {
-  int parts[4] = {number_of(handle, "getInferLibMajorVersion"), number_of(handle, "getInferLibMinorVersion"),
-      number_of(handle, "getInferLibPatchVersion"), number_of(handle, "getInferLibBuildVersion")};
-  int whole = number_of(handle, "getInferLibVersion");
+  int parts[4] = {read_number(handle, "getInferLibMajorVersion"),
+      read_number(handle, "getInferLibMinorVersion"), read_number(handle, "getInferLibPatchVersion"),
+      read_number(handle, "getInferLibBuildVersion")};
+  int whole = read_number(handle, "getInferLibVersion");
   if (parts[0] < 0 && whole > 0)
     parts[0] = whole / 10000, parts[1] = whole / 100 % 100, parts[2] = whole % 100;
   if (parts[0] < 0) return false;
@@ -184,7 +185,7 @@ static int check_version(const tensorrt_engine *e) {
       e->model, e->options.version, e->version);
 }
 
-/* ------------------------------------------------------------------ the door */
+/* ------------------------------------------------------------------ what a program calls */
 void tensorrt_forget_plan(tensorrt_engine *e) {
   if (e->plan) munmap((void *)(uintptr_t)e->plan, e->plan_bytes);
   e->plan = NULL;

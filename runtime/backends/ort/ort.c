@@ -83,11 +83,11 @@ typedef struct cache {
   binding bindings[SPECC_MAX_WIDTHS + 1];
 } cache;
 
-static size_t padded(size_t bytes) {
+static size_t pad_size(size_t bytes) {
   return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static size_t kv_bytes(const engine *e) {
+static size_t count_kv_bytes(const engine *e) {
   return (size_t)e->kv_heads * (size_t)e->capacity * (size_t)e->head_dim * cache_item(e->cache_type);
 }
 
@@ -105,20 +105,20 @@ static void ort_close(void *opened) {
   free(c);
 }
 
-static int no_memory(const engine *e) {
+static int refuse_memory(const engine *e) {
   return specc_error(
       SPECC_E_MEMORY, "no memory left for a cache of %d slots; lower the context", e->capacity);
 }
 
 /* Zeroed. calloc: the system gives pages as they are first touched. */
-static int take_memory(cache *c, size_t bytes) {
+static int allocate(cache *c, size_t bytes) {
   const engine *e = c->engine;
   if (e->device) return ort_device_pinned(e->device, bytes, &c->memory);
   c->memory = calloc(1, bytes);
-  return c->memory ? SPECC_OK : no_memory(e);
+  return c->memory ? SPECC_OK : refuse_memory(e);
 }
 
-static int lay_out_there(cache *c) {
+static int allocate_on_device(cache *c) {
   const engine *e = c->engine;
   c->there = (gpu_cache){.type = e->cache_type,
       .buffers = 2 * e->layers,
@@ -130,16 +130,16 @@ static int lay_out_there(cache *c) {
   return code;
 }
 
-static int lay_out(cache *c) {
+static int allocate_buffers(cache *c) {
   const engine *e = c->engine;
-  size_t kv = padded(kv_bytes(e)), rows = padded((size_t)e->widest * sizeof(int64_t)),
+  size_t kv = pad_size(count_kv_bytes(e)), rows = pad_size((size_t)e->widest * sizeof(int64_t)),
          caches = e->device ? 0 : 2 * (size_t)e->layers * kv;
-  size_t logits = padded((size_t)e->widest * (size_t)e->vocab * sizeof(float));
-  size_t hidden = padded((size_t)e->widest * (size_t)e->hidden * sizeof(float)),
-         in = padded((size_t)e->widest * (size_t)e->hidden_in * sizeof(float));
+  size_t logits = pad_size((size_t)e->widest * (size_t)e->vocab * sizeof(float));
+  size_t hidden = pad_size((size_t)e->widest * (size_t)e->hidden * sizeof(float)),
+         in = pad_size((size_t)e->widest * (size_t)e->hidden_in * sizeof(float));
   c->values = calloc(2 * (size_t)e->layers + 1 + 6 * (SPECC_MAX_WIDTHS + 1), sizeof(OrtValue *));
-  if (!c->values) return no_memory(e);
-  int code = take_memory(c, caches + 3 * rows + logits + hidden + in + ALIGN);
+  if (!c->values) return refuse_memory(e);
+  int code = allocate(c, caches + 3 * rows + logits + hidden + in + ALIGN);
   if (code) return code;
   unsigned char *p = c->memory;
   p += (ALIGN - (uintptr_t)p % ALIGN) % ALIGN;
@@ -152,7 +152,7 @@ static int lay_out(cache *c) {
   p += hidden;
   if (e->hidden_in) c->io.hidden_in = (void *)p;
   c->io.past_len = &c->past_len;
-  return e->device ? lay_out_there(c) : SPECC_OK;
+  return e->device ? allocate_on_device(c) : SPECC_OK;
 }
 
 /* Makes a tensor over our memory and keeps it for ort_close. */
@@ -173,8 +173,8 @@ static int make_kv(cache *c) {
   const int64_t dims[4] = {1, e->kv_heads, e->capacity, e->head_dim};
   for (int32_t i = 0; i < 2 * e->layers; i++) {
     const OrtMemoryInfo *place = e->device ? e->device->memory : e->memory;
-    OrtStatus *status = e->lib->api.CreateTensorWithDataAsOrtValue(
-        place, c->kv + (size_t)i * c->kv_stride, kv_bytes(e), dims, 4, ort_cache_type(e), &c->values[i]);
+    OrtStatus *status = e->lib->api.CreateTensorWithDataAsOrtValue(place, c->kv + (size_t)i * c->kv_stride,
+        count_kv_bytes(e), dims, 4, ort_cache_type(e), &c->values[i]);
     int code = ort_check(e->lib, status, "could not make", "a cache tensor", "close other programs");
     if (code) return code;
     c->n_values++;
@@ -248,7 +248,7 @@ static int ort_open(void *self, void **out, specc_io *io) {
   cache *c = calloc(1, sizeof *c);
   if (!c) return specc_error(SPECC_E_MEMORY, "no memory left for a cache; close other programs");
   c->engine = self;
-  int code = lay_out(c);
+  int code = allocate_buffers(c);
   if (!code) code = make_kv(c);
   if (!code) code = add_bindings(c);
   if (code) return ort_close(c), code;
@@ -308,7 +308,7 @@ static int ort_run(void *opened, int32_t rows, int32_t n_logits) {
 
 /* Behind a mask even a stale entry must be a number that a cache could hold: 0 * NaN is NaN. So poison is
  * loud but finite. */
-static float tamed(float value) {
+static float limit_poison(float value) {
   return value != value ? 77.0f : value > 256.0f ? 256.0f : value < -256.0f ? -256.0f : value;
 }
 
@@ -318,7 +318,7 @@ static int ort_poison(void *opened, int32_t from, float value) {
   if (from < 0 || from > e->capacity)
     return specc_error(
         SPECC_E_ARGUMENT, "slot %d is outside 0..%d; poison from a slot of the cache", from, e->capacity);
-  if (e->is_masked) value = tamed(value);
+  if (e->is_masked) value = limit_poison(value);
   if (e->device) return ort_device_fill(e->device, &c->there, from, value);
   size_t head = (size_t)e->capacity * (size_t)e->head_dim, first = (size_t)from * (size_t)e->head_dim,
          item = cache_item(e->cache_type);
@@ -331,7 +331,7 @@ static int ort_poison(void *opened, int32_t from, float value) {
   return SPECC_OK;
 }
 
-/* ------------------------------------------------------------------ the door */
+/* ------------------------------------------------------------------ what a program calls */
 static int refuse_number(const char *name, int64_t value, int64_t low, int64_t high) {
   return specc_error(SPECC_E_ARGUMENT, "engine option %s is %lld; it must be from %lld to %lld", name,
       (long long)value, (long long)low, (long long)high);

@@ -1,115 +1,27 @@
 /* ort_ops.c - the operators of domain `specc` for ONNX Runtime: shapes and values are checked here, then
  * ops.h does the work.
  *
- *   MatMul(x f32 [..., inputs], weights u8 [packed], norm f32 [inputs]?, bias f32 [kept]?, residual f32 [...,
- * kept]?) -> y f32 [..., kept] attributes layout (WEIGHT_LAYOUT of kernels.h), kind (0 w4, 1 w4m, 2 w8),
- * outputs, kept, gate (0, 1), epsilon Embedding(ids i64 [...], weights u8 [packed]) -> y f32 [..., inputs]
- * attributes layout, kind, inputs, outputs Attention(qkv f32 [B, R, (heads + 2 kv_heads) head_dim], past_k
- * f32 [B, kv_heads, capacity, head_dim], past_v, past_len i32 [B], position i64 [B, R], cos f32 [positions,
- * rotary / 2], sin, bias f32 [B, R, capacity]?)
- *             -> y f32 [B, R, heads * head_dim], present_k, present_v (the very buffers of past_k and past_v,
- * or copies) attributes heads, kv_heads, scale, window, soft_cap
+ * MatMul(x f32 [..., inputs], weights u8 [packed], norm f32 [inputs]?, bias f32 [kept]?,
+ *     residual f32 [..., kept]?) -> y f32 [..., kept];
+ *     attributes layout (WEIGHT_LAYOUT of kernels.h), kind (0 w4, 1 w4m, 2 w8), outputs, kept, gate (0, 1),
+ *     epsilon
+ *
+ * Embedding(ids i64 [...], weights u8 [packed]) -> y f32 [..., inputs];
+ *     attributes layout, kind, inputs, outputs
+ *
+ * Attention(qkv f32 [B, R, (heads + 2 kv_heads) head_dim], past_k f32 [B, kv_heads, capacity, head_dim],
+ * past_v, past_len i32 [B], position i64 [B, R], cos f32 [positions, rotary / 2], sin, bias f32 [B, R,
+ * capacity]?)
+ *     -> y f32 [B, R, heads * head_dim], present_k, present_v (the very buffers of past_k and past_v, or
+ * copies); attributes heads, kv_heads, scale, window, soft_cap
  *
  * A shape that does not fit, a length below 0 or beyond the capacity, an id or a position out of range is a
  * named error. */
-#include "abi/op_abi.h"
 #include "backends/ort/ort.h"
-#include "ops/ops.h"
-#include <stdarg.h>
-#include <stdio.h>
+#include "backends/ort/ort_kernel.h"
+#include <stdatomic.h>
 #include <stdlib.h>
-
-#define MEMBER(place, name, returns, parameters) returns(*name) parameters;
-typedef struct op_api {
-  ORT_OP_FUNCTIONS(MEMBER)
-} op_api;
-#undef MEMBER
-
-static void read_api(op_api *api, const void *table) {
-  const unsigned char *entry = table;
-#define COPY(place, name, returns, parameters)                                                               \
-  memcpy(&api->name, entry + (place) * sizeof(void *), sizeof(void *));
-  ORT_OP_FUNCTIONS(COPY)
-#undef COPY
-}
-
-enum { MAX_RANK = 6, CODE_INVALID_ARGUMENT = 2, CODE_RUNTIME = 6 };
-
-typedef struct kernel {
-  op_api api; /* of the library that made this kernel: a process may hold two */
-  const kernel_set *kernels;
-  int64_t kind, outputs, kept, gate, inputs, heads, kv_heads, window;
-  float epsilon, scale, soft_cap;
-} kernel;
-
-typedef struct tensor {
-  void *data;
-  int64_t dims[MAX_RANK];
-  size_t rank;
-  int64_t count;
-} tensor;
-
-__attribute__((format(printf, 3, 4))) static OrtStatus *fail(
-    const kernel *k, ort_enum code, const char *format, ...) {
-  char message[256];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(message, sizeof message, format, arguments);
-  va_end(arguments);
-  return k->api.CreateStatus(code, message);
-}
-
-#define TRY(expression)                                                                                      \
-  do {                                                                                                       \
-    OrtStatus *status_ = (expression);                                                                       \
-    if (status_) return status_;                                                                             \
-  } while (0)
-#define NEED(condition, ...)                                                                                 \
-  do {                                                                                                       \
-    if (!(condition)) return fail(k, CODE_INVALID_ARGUMENT, __VA_ARGS__);                                    \
-  } while (0)
-
-/* Input i; data NULL where an optional one is absent. */
-static OrtStatus *input(const kernel *k, const OrtKernelContext *c, size_t i, tensor *t) {
-  const OrtValue *value = NULL;
-  OrtTensorTypeAndShapeInfo *info = NULL;
-  size_t n = 0;
-  memset(t, 0, sizeof *t);
-  TRY(k->api.KernelContext_GetInputCount(c, &n));
-  if (i >= n) return NULL;
-  TRY(k->api.KernelContext_GetInput(c, i, &value));
-  if (!value) return NULL;
-  TRY(k->api.GetTensorMutableData((OrtValue *)value, &t->data));
-  TRY(k->api.GetTensorTypeAndShape(value, &info));
-  OrtStatus *status = k->api.GetDimensionsCount(info, &t->rank);
-  if (!status && t->rank <= MAX_RANK) status = k->api.GetDimensions(info, t->dims, t->rank);
-  k->api.ReleaseTensorTypeAndShapeInfo(info);
-  if (status) return status;
-  NEED(t->rank <= MAX_RANK, "specc: input %zu has rank %zu; at most %d is known", i, t->rank, MAX_RANK);
-  t->count = 1;
-  for (size_t d = 0; d < t->rank; d++) t->count *= t->dims[d];
-  return NULL;
-}
-
-static OrtStatus *output(
-    const kernel *k, OrtKernelContext *c, size_t i, const int64_t *dims, size_t rank, void **data) {
-  OrtValue *value = NULL;
-  TRY(k->api.KernelContext_GetOutput(c, i, dims, rank, &value));
-  return k->api.GetTensorMutableData(value, data);
-}
-
-typedef struct ort_pool {
-  const kernel *k;
-  const OrtKernelContext *c;
-} ort_pool;
-static void run_parallel(void *self, void (*work)(void *, size_t), size_t n, void *argument) {
-  const ort_pool *p = self;
-  OrtStatus *status = p->k->api.KernelContext_ParallelFor(
-      p->c, work, n, n, argument); /* who is done takes over from the other */
-  if (!status) return;
-  p->k->api.ReleaseStatus(status); /* nothing ran: do it here */
-  for (size_t i = 0; i < n; i++) work(argument, i);
-}
+#include <string.h>
 
 static int64_t packed_bytes(const kernel *k, int64_t outputs, int64_t inputs) {
   return (outputs + GROUP - 1) / GROUP *
@@ -121,11 +33,11 @@ static OrtStatus *compute_matmul(void *self, OrtKernelContext *c) {
   const kernel *k = self;
   tensor x, w, norm, bias, residual;
   void *y;
-  TRY(input(k, c, 0, &x));
-  TRY(input(k, c, 1, &w));
-  TRY(input(k, c, 2, &norm));
-  TRY(input(k, c, 3, &bias));
-  TRY(input(k, c, 4, &residual));
+  TRY(kernel_input(k, c, 0, &x));
+  TRY(kernel_input(k, c, 1, &w));
+  TRY(kernel_input(k, c, 2, &norm));
+  TRY(kernel_input(k, c, 3, &bias));
+  TRY(kernel_input(k, c, 4, &residual));
   NEED(x.rank >= 1 && x.dims[x.rank - 1] > 0, "specc::MatMul: x needs at least one dimension");
   int64_t inputs = x.dims[x.rank - 1], rows = x.count / inputs;
   NEED(inputs % BLOCK == 0 && inputs < 1 << 24,
@@ -142,7 +54,7 @@ static OrtStatus *compute_matmul(void *self, OrtKernelContext *c) {
       "specc::MatMul: the residual has %lld values for %lld rows of %lld", (long long)residual.count,
       (long long)rows, (long long)k->kept);
   x.dims[x.rank - 1] = k->kept;
-  TRY(output(k, c, 0, x.dims, x.rank, &y));
+  TRY(kernel_output(k, c, 0, x.dims, x.rank, &y));
   product p = {.kernels = k->kernels,
       .kind = (enum weight_kind)k->kind,
       .weights = w.data,
@@ -153,10 +65,10 @@ static OrtStatus *compute_matmul(void *self, OrtKernelContext *c) {
       .epsilon = k->epsilon,
       .bias = bias.data,
       .gate = k->gate != 0};
-  ort_pool own = {k, c};
-  pool threads = {run_parallel, &own};
+  ort_pool ort_threads = {k, c};
+  pool threads = {kernel_run_parallel, &ort_threads};
   if (!matmul(&p, x.data, (int)rows, residual.data, y, &threads))
-    return fail(k, CODE_RUNTIME, "specc::MatMul: no memory for %lld rows", (long long)rows);
+    return kernel_fail(k, CODE_RUNTIME, "specc::MatMul: no memory for %lld rows", (long long)rows);
   return NULL;
 }
 
@@ -165,8 +77,8 @@ static OrtStatus *compute_embedding(void *self, OrtKernelContext *c) {
   const kernel *k = self;
   tensor ids, w;
   void *y;
-  TRY(input(k, c, 0, &ids));
-  TRY(input(k, c, 1, &w));
+  TRY(kernel_input(k, c, 0, &ids));
+  TRY(kernel_input(k, c, 1, &w));
   NEED(ids.rank < MAX_RANK, "specc::Embedding: ids have too many dimensions");
   NEED(w.count == packed_bytes(k, k->outputs, k->inputs),
       "specc::Embedding: %lld bytes of weights for %lld rows of %lld", (long long)w.count,
@@ -177,7 +89,7 @@ static OrtStatus *compute_embedding(void *self, OrtKernelContext *c) {
         (long long)id, (long long)k->outputs - 1);
   }
   ids.dims[ids.rank] = k->inputs;
-  TRY(output(k, c, 0, ids.dims, ids.rank + 1, &y));
+  TRY(kernel_output(k, c, 0, ids.dims, ids.rank + 1, &y));
   for (int64_t i = 0; i < ids.count; i++)
     dequantize_row((enum weight_kind)k->kind, w.data, (int)k->inputs, ((const int64_t *)ids.data)[i],
         (float *)y + i * k->inputs);
@@ -225,19 +137,19 @@ static OrtStatus *compute_attention(void *self, OrtKernelContext *c) {
   const kernel *k = self;
   tensor qkv, pk, pv, past, position, cosine, sine, bias;
   void *y, *nk, *nv;
-  TRY(input(k, c, 0, &qkv));
-  TRY(input(k, c, 1, &pk));
-  TRY(input(k, c, 2, &pv));
-  TRY(input(k, c, 3, &past));
-  TRY(input(k, c, 4, &position));
-  TRY(input(k, c, 5, &cosine));
-  TRY(input(k, c, 6, &sine));
-  TRY(input(k, c, 7, &bias));
+  TRY(kernel_input(k, c, 0, &qkv));
+  TRY(kernel_input(k, c, 1, &pk));
+  TRY(kernel_input(k, c, 2, &pv));
+  TRY(kernel_input(k, c, 3, &past));
+  TRY(kernel_input(k, c, 4, &position));
+  TRY(kernel_input(k, c, 5, &cosine));
+  TRY(kernel_input(k, c, 6, &sine));
+  TRY(kernel_input(k, c, 7, &bias));
   TRY(check_attention(k, &qkv, &pk, &pv, &past, &position, &cosine, &sine, &bias));
   int64_t out[3] = {qkv.dims[0], qkv.dims[1], k->heads * pk.dims[3]};
-  TRY(output(k, c, 0, out, 3, &y));
-  TRY(output(k, c, 1, pk.dims, 4, &nk));
-  TRY(output(k, c, 2, pv.dims, 4, &nv));
+  TRY(kernel_output(k, c, 0, out, 3, &y));
+  TRY(kernel_output(k, c, 1, pk.dims, 4, &nk));
+  TRY(kernel_output(k, c, 2, pv.dims, 4, &nv));
   if (nk != pk.data) memcpy(nk, pk.data, (size_t)pk.count * sizeof(float));
   if (nv != pv.data) memcpy(nv, pv.data, (size_t)pv.count * sizeof(float));
   attention t = {.kernels = k->kernels,
@@ -252,18 +164,18 @@ static OrtStatus *compute_attention(void *self, OrtKernelContext *c) {
       .cos = cosine.data,
       .sin = sine.data,
       .positions = (int)cosine.dims[0]};
-  ort_pool own = {k, c};
-  pool threads = {run_parallel, &own};
+  ort_pool ort_threads = {k, c};
+  pool threads = {kernel_run_parallel, &ort_threads};
   if (!attend(
           &t, qkv.data, past.data, position.data, bias.data, (int)out[0], (int)out[1], nk, nv, y, &threads))
-    return fail(k, CODE_RUNTIME, "specc::Attention: no memory for %lld rows", (long long)out[1]);
+    return kernel_fail(k, CODE_RUNTIME, "specc::Attention: no memory for %lld rows", (long long)out[1]);
   return NULL;
 }
 
 /* ------------------------------------------------------------------ kernels from attributes */
 static OrtStatus *make(const void *table, kernel **out) {
   op_api api;
-  read_api(&api, table);
+  kernel_read_api(&api, table);
   kernel *k = calloc(1, sizeof *k);
   if (!k) return api.CreateStatus(CODE_RUNTIME, "specc: no memory for a kernel");
   k->api = api;
@@ -446,27 +358,27 @@ OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const ort_base *base) {
   static struct {
     const void *table;
     OrtCustomOpDomain *domain;
-  } made[TABLES];
+  } domains[TABLES];
   static atomic_flag lock = ATOMIC_FLAG_INIT;
   const void *table = base->GetApi(ORT_OP_VERSION);
   op_api api;
   OrtStatus *status = NULL;
   OrtCustomOpDomain *domain = NULL;
   if (!table) return NULL;
-  read_api(&api, table);
+  kernel_read_api(&api, table);
   while (atomic_flag_test_and_set(&lock)) {
   }
   int i = 0;
-  while (i < TABLES - 1 && made[i].table && made[i].table != table) i++;
-  if (made[i].table == table) domain = made[i].domain;
+  while (i < TABLES - 1 && domains[i].table && domains[i].table != table) i++;
+  if (domains[i].table == table) domain = domains[i].domain;
   if (!domain) {
     status = api.CreateCustomOpDomain("specc", &domain);
     if (!status) status = api.CustomOpDomain_Add(domain, &matmul_op);
     if (!status) status = api.CustomOpDomain_Add(domain, &embedding_op);
     if (!status) status = api.CustomOpDomain_Add(domain, &attention_op);
     if (!status) {
-      made[i].table = table;
-      made[i].domain = domain;
+      domains[i].table = table;
+      domains[i].domain = domain;
     }
   }
   atomic_flag_clear(&lock);

@@ -56,7 +56,7 @@ static int table_open(void *self, void **cache, specc_io *io) {
 }
 
 /* The id that a hidden state stands for: its largest column. */
-static int32_t id_of(const table *t, const float *hidden) {
+static int32_t find_id(const table *t, const float *hidden) {
   int32_t best = 0;
   for (int32_t i = 1; i < t->n; i++) best = hidden[i] > hidden[best] ? i : best;
   return best;
@@ -67,16 +67,16 @@ static void copy_row(const table_cache *c, int32_t to, size_t from) {
   memcpy(c->io.logits + (size_t)to * n, c->t->logits + from * n, n * sizeof(float));
 }
 
-static int heads_run(void *cache, int32_t rows, int32_t n_logits) {
+static int run_heads(void *cache, int32_t rows, int32_t n_logits) {
   table_cache *c = cache;
   if (rows != c->t->heads || n_logits != rows)
     return specc_error(SPECC_E_ENGINE, "the table's %d heads were called with %d rows", c->t->heads, rows);
   for (int32_t h = 0; h < rows; h++)
-    copy_row(c, h, (size_t)h * (size_t)c->t->n + (size_t)id_of(c->t, c->io.hidden_in));
+    copy_row(c, h, (size_t)h * (size_t)c->t->n + (size_t)find_id(c->t, c->io.hidden_in));
   return SPECC_OK;
 }
 
-static void give_hidden(const table_cache *c, int32_t rows) {
+static void write_hidden(const table_cache *c, int32_t rows) {
   size_t n = (size_t)c->t->n;
   memset(c->io.hidden, 0, (size_t)rows * n * sizeof(float));
   for (int32_t i = 0; i < rows; i++) c->io.hidden[(size_t)i * n + (size_t)c->io.input_ids[i]] = 1;
@@ -98,10 +98,10 @@ static int table_run(void *cache, int32_t rows, int32_t n_logits) {
   for (int32_t j = 0; j < n_logits; j++) {
     int32_t row = (int32_t)c->io.logit_rows[j], slot = past + row, b = c->ids[slot],
             a = t->order == 2 && slot ? c->ids[slot - 1] : 0;
-    if (t->reads_hidden) a = id_of(t, c->io.hidden_in + (size_t)row * (size_t)t->n);
+    if (t->reads_hidden) a = find_id(t, c->io.hidden_in + (size_t)row * (size_t)t->n);
     copy_row(c, j, (size_t)a * (size_t)(t->order == 2 ? t->n : 0) + (size_t)b);
   }
-  if (t->gives_hidden) give_hidden(c, rows);
+  if (t->gives_hidden) write_hidden(c, rows);
   return SPECC_OK;
 }
 
@@ -193,7 +193,7 @@ int specc_table_heads(const float *logits, int32_t n, int32_t vocab, int32_t hea
       .widths = {heads},
       .self = t,
       .open = table_open,
-      .run = heads_run,
+      .run = run_heads,
       .poison = table_poison,
       .close = table_close,
       .release = table_release};

@@ -26,7 +26,7 @@
 
 const char *const certificate_kinds[3] = {"none", "bounded", "bit-exact"};
 
-identity certificate_identity(const struct specc_model *model) {
+identity identify_model(const struct specc_model *model) {
   identity id = {.digest = model->digest, .engine_sha256 = model->engine_sha256, .threads = model->threads};
   id.backend = model->target.name ? model->target.name : "";
   id.backend_version = model->target.version ? model->target.version : "";
@@ -82,7 +82,7 @@ static void put_class(FILE *out, const specc_certificate *c, int32_t number) {
   fputc(']', out);
 }
 
-static int32_t class_of(const specc_certificate *c, int32_t width) {
+static int32_t find_class(const specc_certificate *c, int32_t width) {
   for (int32_t i = 0; i < c->n_widths; i++)
     if (c->widths[i] == width) return c->width_class[i];
   return -1;
@@ -96,7 +96,7 @@ static bool is_first_of_class(const specc_certificate *c, int32_t i) {
 
 /* The law's class first; widths whose own rows disagree stand apart. */
 static void put_widths(FILE *out, const specc_certificate *c) {
-  int32_t law = class_of(c, c->law_width);
+  int32_t law = find_class(c, c->law_width);
   const char *between = "";
   fputs(" \"widths\": [", out);
   if (law >= 0) put_class(out, c, law), between = ", ";
@@ -166,7 +166,7 @@ static void put_certificate(FILE *out, const identity *id, const specc_certifica
 
 /* The file's text, malloc'd; NULL without memory. Numbers are written with a point, whatever the program's
  * locale. */
-static char *compose(const identity *id, const specc_certificate *c, const char *report, size_t *n) {
+static char *write_text(const identity *id, const specc_certificate *c, const char *report, size_t *n) {
   char *text = NULL;
   locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), before;
   FILE *out = plain ? open_memstream(&text, n) : NULL;
@@ -249,7 +249,7 @@ static void sync_folder(const char *folder) {
 }
 
 /* Temporary files of gates that were killed; young ones may be another gate's that is writing now. */
-static void sweep(const char *folder) {
+static void remove_leftovers(const char *folder) {
   DIR *entries = opendir(folder);
   if (!entries) return;
   char path[PATH_BYTES];
@@ -268,7 +268,7 @@ static int write_file(const char *folder, const char *path, const char *text, si
   int code = file_join(folder, LITTER "XXXXXX", temporary);
   if (code) return code;
   if (mkdir(folder, 0777) && errno != EEXIST) return cannot_write(path);
-  sweep(folder);
+  remove_leftovers(folder);
   int fd = mkostemp(temporary, O_CLOEXEC);
   if (fd < 0) return cannot_write(path);
   bool done = write_all(fd, text, n);
@@ -283,11 +283,11 @@ static int write_file(const char *folder, const char *path, const char *text, si
   return SPECC_OK;
 }
 
-static int save(const identity *id, const specc_certificate *certificate, const char *report,
+static int save_certificate(const identity *id, const specc_certificate *certificate, const char *report,
     const char *folder, const char *path) {
   json_document document;
   size_t n = 0;
-  char *text = compose(id, certificate, report, &n);
+  char *text = write_text(id, certificate, report, &n);
   if (!text)
     return specc_error(SPECC_E_MEMORY, "no memory left to write certificate %s; close other programs", path);
   int code = json_read(path, text, n, &document); /* what is written can be read */
@@ -308,12 +308,12 @@ int specc_certificate_save(specc_model *model, const specc_certificate *certific
   int code = check_certificate(model, certificate);
   if (!code) code = check_report(report);
   if (code) return code;
-  identity id = certificate_identity(model);
+  identity id = identify_model(model);
   char slug[64], name[96], file[PATH_BYTES];
   make_slug(id.device, slug);
   snprintf(name, sizeof name, "%s-%d.json", slug, id.threads);
   code = file_join(folder, name, file);
-  if (!code) code = save(&id, certificate, report, folder, file);
+  if (!code) code = save_certificate(&id, certificate, report, folder, file);
   if (!code && path && n_path) snprintf(path, n_path, "%s", file);
   return code;
 }

@@ -15,7 +15,7 @@ typedef struct identity {
   int32_t threads;
 } identity;
 
-identity certificate_identity(const struct specc_model *model);
+identity identify_model(const struct specc_model *model);
 /* SHA-256 of the text with the 64 digits at `at` read as zeros: of everything that the certificate says and
  * is bound to. It finds mistakes and edits; whoever can compute a hash can seal anew, so it is no signature.
  */

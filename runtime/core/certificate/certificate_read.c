@@ -201,7 +201,7 @@ int specc_certificate_explain(const specc_model *model, const char *path, char *
     return specc_error(
                SPECC_E_ARGUMENT, "specc_certificate_explain needs a model, a path and a place for the note"),
            0;
-  identity id = certificate_identity(model);
+  identity id = identify_model(model);
   specc_certificate c = {0};
   char date[32];
   const char *why = read_file(model, &id, path, &c, date);
@@ -222,7 +222,7 @@ int specc_certificate_find(
     const struct specc_model *model, const char *folder, specc_certificate *certificate) {
   DIR *entries = opendir(folder);
   if (!entries) return 0;
-  identity id = certificate_identity(model);
+  identity id = identify_model(model);
   char path[PATH_BYTES], date[32], newest[32] = "";
   int found = 0;
   for (const struct dirent *entry; (entry = readdir(entries));) {

@@ -12,10 +12,10 @@
 #define WINDOW 34 /* default positions per window: covers past 0, 1 and 31 to 33 */
 #define WINDOWS 4
 
-static void sign_window(measurement *m) {
-  for (int32_t w = 0; w < m->c->n_widths; w++)
+static void add_signatures(measurement *m) {
+  for (int32_t w = 0; w < m->certificate->n_widths; w++)
     for (int32_t i = 0; i < m->window; i++)
-      m->signature[w] = (m->signature[w] ^ m->own[w * m->window + i]) * 0xff51afd7ed558ccdull + 1;
+      m->signature[w] = (m->signature[w] ^ m->hashes[w * m->window + i]) * 0xff51afd7ed558ccdull + 1;
 }
 
 /* Windows at the start, over the prefill chunk's edge, in the middle, and up to the last position. */
@@ -26,10 +26,10 @@ static int measure_windows(measurement *m) {
     if (starts[i] <= before || starts[i] + window > context) continue;
     m->start = before = starts[i];
     m->end = m->start + window;
-    memset(m->own, 0, (size_t)m->c->n_widths * (size_t)window * sizeof *m->own);
+    memset(m->hashes, 0, (size_t)m->certificate->n_widths * (size_t)window * sizeof *m->hashes);
     int code = replay_window(m, i % 2 == 0);
     if (code) return code;
-    sign_window(m);
+    add_signatures(m);
   }
   return SPECC_OK;
 }
@@ -41,8 +41,8 @@ static int measure_times(measurement *m) {
   m->start = past;
   int code = measurement_prefill(m, 0);
   for (int i = 0; i < TIMES && !code; i++)
-    for (int32_t w = 0; w < m->c->n_widths && !code; w++) {
-      int32_t width = m->c->widths[w];
+    for (int32_t w = 0; w < m->certificate->n_widths && !code; w++) {
+      int32_t width = m->certificate->widths[w];
       if (width > m->model->k_max + 1 && i % 7) continue;
       double begin = specc_now();
       code = measurement_call(m, width, width, past, 1, 0);
@@ -51,7 +51,7 @@ static int measure_times(measurement *m) {
   return code;
 }
 
-static double median(double *v, int32_t n) {
+static double find_median(double *v, int32_t n) {
   for (int32_t i = 1; i < n; i++)
     for (int32_t j = i; j > 0 && v[j] < v[j - 1]; j--) {
       double t = v[j];
@@ -63,7 +63,7 @@ static double median(double *v, int32_t n) {
 
 /* Widths to classes. A chunk whose caches depend on how a prompt was cut stands alone. */
 static void find_classes(measurement *m) {
-  specc_certificate *c = m->c;
+  specc_certificate *c = m->certificate;
   int32_t chunk = c->n_widths - 1;
   for (int32_t w = 0; w < c->n_widths; w++) {
     c->width_class[w] = m->broken[w] ? -1 : w;
@@ -77,13 +77,13 @@ static void find_classes(measurement *m) {
 }
 
 static bool is_exact(const measurement *m) {
-  return m->c->width_class[m->reference] >= 0 && !m->mixed_broken && !m->c->unrepeatable;
+  return m->certificate->width_class[m->reference] >= 0 && !m->mixed_broken && !m->certificate->unrepeatable;
 }
 
 /* The law's class is the reference's, its width the cheapest member (3 % decide nothing). */
 static void conclude(measurement *m) {
-  specc_certificate *c = m->c;
-  for (int32_t w = 0; w < c->n_widths; w++) c->call_ms[w] = median(m->times[w], m->n_times[w]);
+  specc_certificate *c = m->certificate;
+  for (int32_t w = 0; w < c->n_widths; w++) c->call_ms[w] = find_median(m->times[w], m->n_times[w]);
   int32_t law = c->width_class[m->reference], best = m->reference;
   c->law_hash = m->signature[m->reference];
   if (!is_exact(m)) {
@@ -104,8 +104,8 @@ static int prepare(measurement *m, specc_model *model, const specc_certify_optio
   c->threads = model->threads;
   memcpy(c->widths, model->target.widths, sizeof c->widths);
   m->model = model;
-  m->o = o;
-  m->c = c;
+  m->options = o;
+  m->certificate = c;
   m->window = o->window > 0 ? o->window : WINDOW;
   if (m->window > model->context) m->window = model->context;
   for (m->reference = 0; m->reference < c->n_widths - 1 && c->widths[m->reference] <= model->k_max;)
@@ -113,10 +113,10 @@ static int prepare(measurement *m, specc_model *model, const specc_certify_optio
   for (int32_t w = 0; w < c->n_widths; w++)
     m->expected += WINDOWS * (m->window + 3 * (m->window / c->widths[w] + 1));
   size_t vocab = (size_t)model->target.vocab;
-  m->own = calloc((size_t)c->n_widths * (size_t)m->window, sizeof *m->own);
+  m->hashes = calloc((size_t)c->n_widths * (size_t)m->window, sizeof *m->hashes);
   m->rows = malloc((size_t)m->window * vocab * sizeof *m->rows);
-  m->first = malloc((size_t)c->widths[c->n_widths - 1] * sizeof *m->first);
-  if (!m->own || !m->rows || !m->first)
+  m->call_hashes = malloc((size_t)c->widths[c->n_widths - 1] * sizeof *m->call_hashes);
+  if (!m->hashes || !m->rows || !m->call_hashes)
     return specc_error(SPECC_E_MEMORY, "no memory for a certificate over %d positions", m->window);
   int code = model->target.open(model->target.self, &m->cache, &m->io);
   return code ? code : model->target.open(model->target.self, &m->fresh, &m->fresh_io);
@@ -142,9 +142,9 @@ int specc_certify(specc_model *model, const specc_certify_options *o, specc_cert
   if (!code) conclude(m);
   if (m->cache) model->target.close(m->cache);
   if (m->fresh) model->target.close(m->fresh);
-  free(m->own);
+  free(m->hashes);
   free(m->rows);
-  free(m->first);
+  free(m->call_hashes);
   free(m);
   return code;
 }

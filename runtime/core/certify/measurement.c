@@ -4,12 +4,12 @@
 
 uint32_t measurement_random(measurement *m, uint32_t below) {
   uint32_t c[4] = {m->counter++, 0, 0, 0}, out[4];
-  specc_philox(m->o->seed, c, out);
+  specc_philox(m->options->seed, c, out);
   return (uint32_t)(((uint64_t)out[0] * below) >> 32);
 }
 
-static int64_t text_at(const measurement *m, int32_t position) {
-  return m->o->tokens[(position + m->shift) % m->o->n_tokens];
+static int64_t get_token(const measurement *m, int32_t position) {
+  return m->options->tokens[(position + m->shift) % m->options->n_tokens];
 }
 
 int is_finite_row(const float *row, int32_t n) {
@@ -24,15 +24,17 @@ int measurement_call(
   specc_io *io = is_fresh ? &m->fresh_io : &m->io;
   for (int32_t i = 0; i < width; i++) {
     io->input_ids[i] =
-        i < real ? text_at(m, past + i) : (int64_t)measurement_random(m, (uint32_t)model->n_ids);
+        i < real ? get_token(m, past + i) : (int64_t)measurement_random(m, (uint32_t)model->n_ids);
     io->position[i] = past + i < model->context ? past + i : model->context - 1;
     io->logit_rows[i] = i;
   }
   *io->past_len = past;
-  m->c->calls++;
-  if (m->o->progress && m->o->progress(m->o->user, m->done < m->expected ? m->done++ : m->done, m->expected))
+  m->certificate->calls++;
+  if (m->options->progress &&
+      m->options->progress(m->options->user, m->done < m->expected ? m->done++ : m->done, m->expected))
     return specc_error(SPECC_E_BUSY,
-        "the certificate was cancelled after %lld calls; the old one stays in force", (long long)m->c->calls);
+        "the certificate was cancelled after %lld calls; the old one stays in force",
+        (long long)m->certificate->calls);
   return model->target.run(is_fresh ? m->fresh : m->cache, width, n_logits);
 }
 

@@ -12,15 +12,15 @@ enum evidence { NO_EVIDENCE, OTHER_WIDTH, OTHER_SLOT, NOT_FINITE, NOT_REPEATED }
 
 typedef struct measurement {
   specc_model *model;
-  const specc_certify_options *o;
-  specc_certificate *c;
+  const specc_certify_options *options;
+  specc_certificate *certificate;
   void *cache, *fresh;
   specc_io io, fresh_io;
   int32_t reference;          /* index of the reference width */
   int32_t start, end, window; /* positions of the window under way */
   int32_t shift;              /* which place of the text stands at position 0 */
-  uint64_t *own;              /* [n_widths][window] hash of each position's row at a width, 0 unknown */
-  uint64_t *first;            /* [widest] hashes of the rows of the call under way */
+  uint64_t *hashes;           /* [n_widths][window] hash of each position's row at a width, 0 unknown */
+  uint64_t *call_hashes;      /* [widest] hashes of the rows of the call under way */
   uint64_t signature[SPECC_MAX_WIDTHS];
   int32_t broken[SPECC_MAX_WIDTHS]; /* rows of one width that disagree with each other */
   int32_t mixed_broken, segment_broken;

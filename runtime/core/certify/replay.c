@@ -18,11 +18,8 @@
 
 #define PIECES 600 /* farthest start of a window to which a cache is filled in small pieces */
 
-enum against {
-  OWN,
-  MIXED,
-  SEGMENTS
-}; /* what a row is held against: its width's, the reference, both caches */
+/* What a row is compared with: its own width's, the reference, the other cache. */
+enum against { OWN_WIDTH, MIXED, SEGMENTS };
 
 /* Eight lanes of multiply and xor over all bits of a row; 0 is kept for "unknown". */
 SPECC_CLONES static uint64_t hash_row(const float *row, int32_t n) {
@@ -45,17 +42,17 @@ static int poison(measurement *m, int32_t past) {
 }
 
 /* ------------------------------------------------------------------ what a row says */
-__attribute__((format(printf, 3, 4))) static void tell(
+__attribute__((format(printf, 3, 4))) static void note_evidence(
     measurement *m, enum evidence kind, const char *format, ...) {
   if (kind <= m->evidence) return;
   m->evidence = kind;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(m->c->evidence, sizeof m->c->evidence, format, arguments);
+  vsnprintf(m->certificate->evidence, sizeof m->certificate->evidence, format, arguments);
   va_end(arguments);
 }
 
-static double largest_difference(const float *a, const float *b, int32_t n) {
+static double find_largest_difference(const float *a, const float *b, int32_t n) {
   double most = 0;
   for (int32_t i = 0; i < n; i++) {
     double d = fabs((double)a[i] - (double)b[i]);
@@ -66,76 +63,77 @@ static double largest_difference(const float *a, const float *b, int32_t n) {
 
 static void record_difference(measurement *m, int32_t w, int32_t at, const float *row) {
   int32_t n = m->model->target.vocab;
-  double most = largest_difference(row, m->rows + (size_t)at * (size_t)n, n);
-  if (!(most <= m->c->max_abs_diff[w])) m->c->max_abs_diff[w] = most;
-  m->c->rows_different[w]++;
-  tell(m, OTHER_WIDTH, "position %d at width %d differs from width %d by up to %.3g", m->start + at,
-      m->c->widths[w], m->c->widths[m->reference], most);
+  double most = find_largest_difference(row, m->rows + (size_t)at * (size_t)n, n);
+  if (!(most <= m->certificate->max_abs_diff[w])) m->certificate->max_abs_diff[w] = most;
+  m->certificate->rows_different[w]++;
+  note_evidence(m, OTHER_WIDTH, "position %d at width %d differs from width %d by up to %.3g", m->start + at,
+      m->certificate->widths[w], m->certificate->widths[m->reference], most);
 }
 
 /* Judges row `slot` of the last call, which stands at `position`; 1: it disagrees with what was seen before.
  */
-static int compare(
+static int compare_row(
     measurement *m, int32_t w, int32_t slot, int32_t position, const float *row, enum against against) {
   int32_t at = position - m->start, vocab = m->model->target.vocab;
-  uint64_t h = hash_row(row, vocab), *own = &m->own[w * m->window + at],
-           reference = m->own[m->reference * m->window + at];
-  m->first[slot] = h;
-  m->c->rows_compared++;
+  uint64_t h = hash_row(row, vocab), *known = &m->hashes[w * m->window + at],
+           reference = m->hashes[m->reference * m->window + at];
+  m->call_hashes[slot] = h;
+  m->certificate->rows_compared++;
   if (!is_finite_row(row, vocab)) {
-    m->broken[w]++, m->c->rows_different[w]++;
-    tell(m, NOT_FINITE, "width %d gives a value that is not finite at position %d, slot %d (call %lld)",
-        m->c->widths[w], position, slot, (long long)m->c->calls);
+    m->broken[w]++, m->certificate->rows_different[w]++;
+    note_evidence(m, NOT_FINITE,
+        "width %d gives a value that is not finite at position %d, slot %d (call %lld)",
+        m->certificate->widths[w], position, slot, (long long)m->certificate->calls);
     return 1;
   }
   if (w == m->reference && !reference)
     memcpy(m->rows + (size_t)at * (size_t)vocab, row, (size_t)vocab * sizeof *row);
   if (against == SEGMENTS) return h != reference ? m->segment_broken++, 1 : 0;
-  int odd = 0, first = !m->c->rows_different[w];
-  if (!*own)
-    *own = h;
-  else if (*own != h) {
-    m->broken[w]++, odd = 1;
-    tell(m, OTHER_SLOT,
+  int disagrees = 0, first = !m->certificate->rows_different[w];
+  if (!*known)
+    *known = h;
+  else if (*known != h) {
+    m->broken[w]++, disagrees = 1;
+    note_evidence(m, OTHER_SLOT,
         "position %d at slot %d of width %d is not what it was at another slot or beside other rows (call "
         "%lld)",
-        position, slot, m->c->widths[w], (long long)m->c->calls);
+        position, slot, m->certificate->widths[w], (long long)m->certificate->calls);
   }
-  if (against == MIXED && h != reference) m->mixed_broken++, odd = 1;
-  if (reference && h != reference) record_difference(m, w, at, row), odd |= first;
-  return odd;
+  if (against == MIXED && h != reference) m->mixed_broken++, disagrees = 1;
+  if (reference && h != reference) record_difference(m, w, at, row), disagrees |= first;
+  return disagrees;
 }
 
 /* The call just made, made again twice as it was: rows that change now depend on luck. */
-static int repeat(measurement *m, int32_t width, int32_t real, int fresh) {
+static int repeat_call(measurement *m, int32_t width, int32_t real, int fresh) {
   const specc_io *io = fresh ? &m->fresh_io : &m->io;
   int32_t vocab = m->model->target.vocab, changed = -1;
   for (int i = 0; i < 2 && changed < 0; i++) {
     int code = m->model->target.run(fresh ? m->fresh : m->cache, width, width);
     if (code) return code;
     for (int32_t j = 0; j < real; j++)
-      if (hash_row(io->logits + (size_t)j * (size_t)vocab, vocab) != m->first[j]) changed = j;
+      if (hash_row(io->logits + (size_t)j * (size_t)vocab, vocab) != m->call_hashes[j]) changed = j;
   }
   if (changed < 0) return SPECC_OK;
-  m->c->unrepeatable++;
-  tell(m, NOT_REPEATED,
+  m->certificate->unrepeatable++;
+  note_evidence(m, NOT_REPEATED,
       "the same call of %d rows at past %d gave other bits in row %d when it was repeated (call %lld)", width,
-      *io->past_len, changed, (long long)m->c->calls);
+      *io->past_len, changed, (long long)m->certificate->calls);
   return SPECC_OK;
 }
 
 /* ------------------------------------------------------------------ passes */
 /* Rows of the next call that are kept: all, so many (keep > 0), or a random number (keep < 0). */
-static int32_t kept(measurement *m, int32_t width, int32_t keep) {
+static int32_t choose_kept_rows(measurement *m, int32_t width, int32_t keep) {
   if (keep < 0) return 1 + (int32_t)measurement_random(m, (uint32_t)width);
   return keep && keep < width ? keep : width;
 }
 
 /* A random width of those that agree with the reference so far. */
-static int32_t any_width(measurement *m) {
+static int32_t choose_width(measurement *m) {
   int32_t w;
-  do w = (int32_t)measurement_random(m, (uint32_t)m->c->n_widths);
-  while (m->broken[w] || m->c->rows_different[w]);
+  do w = (int32_t)measurement_random(m, (uint32_t)m->certificate->n_widths);
+  while (m->broken[w] || m->certificate->rows_different[w]);
   return w;
 }
 
@@ -146,8 +144,8 @@ static int replay(
   const specc_io *io = fresh ? &m->fresh_io : &m->io;
   for (int32_t past = m->start, real; past < m->end; past += real) {
     if (against == MIXED && m->broken[m->reference]) return SPECC_OK;
-    int32_t v = against == MIXED ? any_width(m) : w, width = m->c->widths[v], odd = 0;
-    int32_t most = past == m->start && first ? first : kept(m, width, keep);
+    int32_t v = against == MIXED ? choose_width(m) : w, width = m->certificate->widths[v], disagrees = 0;
+    int32_t most = past == m->start && first ? first : choose_kept_rows(m, width, keep);
     real = most < m->end - past ? most : m->end - past;
     int code = clean || past > m->start
                    ? SPECC_OK
@@ -155,8 +153,9 @@ static int replay(
     if (code) return code;
     if ((code = measurement_call(m, width, width, past, real, fresh))) return code;
     for (int32_t i = 0; i < real; i++)
-      odd |= compare(m, v, i, past + i, io->logits + (size_t)i * (size_t)m->model->target.vocab, against);
-    if (odd && (code = repeat(m, width, real, fresh))) return code;
+      disagrees |=
+          compare_row(m, v, i, past + i, io->logits + (size_t)i * (size_t)m->model->target.vocab, against);
+    if (disagrees && (code = repeat_call(m, width, real, fresh))) return code;
   }
   return SPECC_OK;
 }
@@ -164,26 +163,27 @@ static int replay(
 /* Every width at every slot, after random rollbacks, and (thorough) after rollbacks of every length. */
 static int replay_widths(measurement *m, int thorough) {
   int code = SPECC_OK;
-  for (int32_t w = 0; w < m->c->n_widths && !code; w++) {
-    int32_t width = m->c->widths[w], stride = width > m->window / 2         ? m->window / 3 + 1
-                                              : width > m->model->k_max + 1 ? width / 4 + 1
-                                                                            : 1;
+  for (int32_t w = 0; w < m->certificate->n_widths && !code; w++) {
+    int32_t width = m->certificate->widths[w], stride = width > m->window / 2         ? m->window / 3 + 1
+                                                        : width > m->model->k_max + 1 ? width / 4 + 1
+                                                                                      : 1;
     for (int32_t first = 0; first < width && first < m->window && !code; first += stride)
-      code = replay(m, w, first, 0, 0, 0, OWN);
-    for (int i = 0; i < 2 && !code && width <= m->window; i++) code = replay(m, w, 0, -1, 0, 0, OWN);
+      code = replay(m, w, first, 0, 0, 0, OWN_WIDTH);
+    for (int i = 0; i < 2 && !code && width <= m->window; i++) code = replay(m, w, 0, -1, 0, 0, OWN_WIDTH);
     for (int32_t keep = 1; keep < width && !code && thorough && w <= m->reference; keep++)
-      code = replay(m, w, 0, keep, 0, 0, OWN);
+      code = replay(m, w, 0, keep, 0, 0, OWN_WIDTH);
   }
   return code;
 }
 
 /* The fresh cache filled again in pieces of random size at the reference width: the same rows behind it,
  * where the chunk is of the reference's class. */
-static int other_pieces(measurement *m) {
-  int32_t chunk = m->c->n_widths - 1, width = m->c->widths[m->reference], code = SPECC_OK;
-  if (m->start > PIECES || !m->start || m->broken[chunk] || m->c->rows_different[chunk]) return SPECC_OK;
+static int replay_other_pieces(measurement *m) {
+  int32_t chunk = m->certificate->n_widths - 1, width = m->certificate->widths[m->reference], code = SPECC_OK;
+  if (m->start > PIECES || !m->start || m->broken[chunk] || m->certificate->rows_different[chunk])
+    return SPECC_OK;
   for (int32_t past = 0, real; past < m->start && !code; past += real) {
-    real = kept(m, width, -1);
+    real = choose_kept_rows(m, width, -1);
     if (real > m->start - past) real = m->start - past;
     code = measurement_call(m, width, width, past, real, 1);
   }
@@ -194,9 +194,9 @@ static int other_pieces(measurement *m) {
 int replay_window(measurement *m, int thorough) {
   int code = measurement_prefill(m, 0);
   if (!code) code = measurement_prefill(m, 1);
-  if (!code) code = replay(m, m->reference, 0, 0, 1, 0, OWN);
-  if (!code) code = replay(m, m->reference, 0, 0, 1, 1, OWN);
+  if (!code) code = replay(m, m->reference, 0, 0, 1, 0, OWN_WIDTH);
+  if (!code) code = replay(m, m->reference, 0, 0, 1, 1, OWN_WIDTH);
   if (!code) code = replay_widths(m, thorough);
   for (int i = 0; i < 2 && !code && !m->broken[m->reference]; i++) code = replay(m, -1, 0, -1, 0, 0, MIXED);
-  return code || m->broken[m->reference] ? code : other_pieces(m);
+  return code || m->broken[m->reference] ? code : replay_other_pieces(m);
 }

@@ -60,9 +60,9 @@ static int head_commit(void *state, int32_t n_keep) {
 
 /* ------------------------------------------------------------------ feature heads */
 /* One call over `real` pairs behind `slot`; hidden [real][hidden]. */
-static int feed(head_state *d, int32_t slot, const int32_t *tokens, const float *hidden, int32_t real) {
+static int feed_pairs(head_state *d, int32_t slot, const int32_t *tokens, const float *hidden, int32_t real) {
   const specc_backend *e = d->h->engine;
-  int32_t rows = draft_width(e, real);
+  int32_t rows = find_width(e, real);
   size_t n = (size_t)d->h->hidden;
   for (int32_t i = 0; i < rows; i++) {
     int32_t from = i < real ? i : real - 1;
@@ -81,14 +81,14 @@ static int feed(head_state *d, int32_t slot, const int32_t *tokens, const float 
 }
 
 /* Feeds the pairs that the target has computed since, up to the current token's. */
-static int catch_up(head_state *d, const specc_draft_context *c, specc_proposal *out) {
+static int feed_new_pairs(head_state *d, const specc_draft_context *c, specc_proposal *out) {
   int32_t widest = d->h->engine->widths[d->h->engine->n_widths - 1], end = c->n_tokens - 1;
   d->fed = 0;
   if (d->length == end) d->length--; /* the last pair again: its logits and feature are wanted */
   while (d->length < end) {
-    if (sampler_cancelled(c->sampler)) return SPECC_OK;
+    if (sampler_is_cancelled(c->sampler)) return SPECC_OK;
     int32_t real = end - d->length < widest ? end - d->length : widest;
-    int code = feed(
+    int code = feed_pairs(
         d, d->length, c->tokens + d->length + 1, c->hidden + (size_t)d->length * (size_t)d->h->hidden, real);
     if (code) return code;
     d->length += real;
@@ -99,10 +99,10 @@ static int catch_up(head_state *d, const specc_draft_context *c, specc_proposal 
 }
 
 /* Feeds drafted tokens, whoever proposed them, each with the feature of the row before. */
-static int follow(head_state *d, const specc_draft_context *c, int32_t depth, specc_proposal *out) {
+static int feed_drafted(head_state *d, const specc_draft_context *c, int32_t depth, specc_proposal *out) {
   int code = SPECC_OK;
-  for (; !code && d->fed < depth && !sampler_cancelled(c->sampler); d->fed++, out->calls++)
-    code = feed(d, d->length + d->fed, c->tokens + c->n_tokens + d->fed, d->feature, 1);
+  for (; !code && d->fed < depth && !sampler_is_cancelled(c->sampler); d->fed++, out->calls++)
+    code = feed_pairs(d, d->length + d->fed, c->tokens + c->n_tokens + d->fed, d->feature, 1);
   return code;
 }
 
@@ -115,14 +115,14 @@ static int feature_next(void *state, const specc_draft_context *c, int32_t depth
   int32_t calls = d->round == c->n_tokens ? depth - d->fed : depth + 1;
   if (!specc_draft_pays(c->sampler, depth, SOURCE_HEAD_UNSEEN + (depth < 7 ? depth : 7), calls))
     return SPECC_OK;
-  int code = d->round == c->n_tokens ? SPECC_OK : catch_up(d, c, out);
-  if (!code && d->round == c->n_tokens) code = follow(d, c, depth, out);
+  int code = d->round == c->n_tokens ? SPECC_OK : feed_new_pairs(d, c, out);
+  if (!code && d->round == c->n_tokens) code = feed_drafted(d, c, depth, out);
   if (code || d->round != c->n_tokens || d->fed < depth) return code;
-  return draft_sampled(c, depth, d->logits, e->vocab, d->h->map, d->h->stop, out);
+  return append_sampled(c, depth, d->logits, e->vocab, d->h->map, d->h->stop, out);
 }
 
 static int feature_propose(void *state, const specc_draft_context *c, specc_proposal *out) {
-  return draft_chain(feature_next, state, c, out);
+  return propose_chain(feature_next, state, c, out);
 }
 
 /* ------------------------------------------------------------------ parallel heads */
@@ -146,23 +146,23 @@ static int medusa_next(void *state, const specc_draft_context *c, int32_t depth,
     int code = run_heads(d, c, out);
     if (code) return code;
   }
-  return draft_sampled(
+  return append_sampled(
       c, depth, d->io.logits + (size_t)depth * (size_t)e->vocab, e->vocab, d->h->map, d->h->stop, out);
 }
 
 static int medusa_propose(void *state, const specc_draft_context *c, specc_proposal *out) {
-  return draft_chain(medusa_next, state, c, out);
+  return propose_chain(medusa_next, state, c, out);
 }
 
-/* ------------------------------------------------------------------ the door */
+/* ------------------------------------------------------------------ what a program calls */
 static void head_release(void *self) {
   head *h = self;
-  draft_engine_free(h->engine);
+  free_engine(h->engine);
   specc_draft_map_free((specc_draft_map *)h->map);
   free(h);
 }
 
-static int make_head(const specc_head_options *o, const char *name, bool feature, specc_drafter *drafter) {
+static int create_head(const specc_head_options *o, const char *name, bool feature, specc_drafter *drafter) {
   if (!o || !drafter || o->hidden < 1 || !(o->stop >= 0 && o->stop < 1))
     return specc_error(
         SPECC_E_ARGUMENT, "a %s drafter needs the number of hidden columns and a stop in [0, 1)", name);
@@ -175,7 +175,7 @@ static int make_head(const specc_head_options *o, const char *name, bool feature
         "the feature head gives features of %d numbers for a target with %d; use a head that was trained for "
         "it",
         o->engine->hidden, o->hidden);
-  specc_backend *own = draft_engine(o->engine, name);
+  specc_backend *own = copy_engine(o->engine, name);
   head *h = own ? malloc(sizeof *h) : NULL;
   if (!h) return free(own), own ? specc_error(SPECC_E_MEMORY, "no memory for a drafter") : SPECC_E_ARGUMENT;
   *h = (head){own, o->map, o->stop, o->hidden};
@@ -192,10 +192,10 @@ static int make_head(const specc_head_options *o, const char *name, bool feature
 }
 
 int specc_feature_drafter(const specc_head_options *options, specc_drafter *drafter) {
-  return make_head(options, "feature", true, drafter);
+  return create_head(options, "feature", true, drafter);
 }
 int specc_medusa_drafter(const specc_head_options *options, specc_drafter *drafter) {
-  return make_head(options, "medusa", false, drafter);
+  return create_head(options, "medusa", false, drafter);
 }
 
 /* ------------------------------------------------------------------ from a bundle */

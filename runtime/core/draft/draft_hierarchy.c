@@ -62,9 +62,9 @@ static int hierarchy_commit(void *state, int32_t n_keep) {
 
 /* ------------------------------------------------------------------ the middle model's calls */
 /* Feeds `real` tokens at the end of the cache; the logits of the last `wanted` come first, none for 0. */
-static int feed(hierarchy_state *d, const int32_t *tokens, int32_t real, int32_t wanted) {
+static int feed_tokens(hierarchy_state *d, const int32_t *tokens, int32_t real, int32_t wanted) {
   const specc_backend *e = d->h->middle;
-  int32_t rows = draft_width(e, real);
+  int32_t rows = find_width(e, real);
   for (int32_t i = 0; i < rows; i++) {
     d->io.input_ids[i] = tokens[i < real ? i : real - 1];
     d->io.position[i] = d->length + (i < real ? i : real - 1);
@@ -77,18 +77,18 @@ static int feed(hierarchy_state *d, const int32_t *tokens, int32_t real, int32_t
 }
 
 /* Logits [wanted][vocab] that decide the tokens behind each of the last `wanted` of n tokens. */
-static int verify(hierarchy_state *d, const specc_draft_context *c, int32_t n, int32_t wanted,
+static int verify_nodes(hierarchy_state *d, const specc_draft_context *c, int32_t n, int32_t wanted,
     specc_proposal *out, const float **logits) {
   const specc_backend *e = d->h->middle;
   int32_t widest = e->widths[e->n_widths - 1];
-  for (int32_t older; (older = n - d->length - wanted) > 0 && draft_width(e, n - d->length) == widest;) {
-    if (sampler_cancelled(c->sampler)) return SPECC_OK;
-    int code = feed(d, c->tokens + d->length, older < widest ? older : widest, 0);
+  for (int32_t older; (older = n - d->length - wanted) > 0 && find_width(e, n - d->length) == widest;) {
+    if (sampler_is_cancelled(c->sampler)) return SPECC_OK;
+    int code = feed_tokens(d, c->tokens + d->length, older < widest ? older : widest, 0);
     if (code) return code;
     out->calls++;
   }
   int32_t real = n - d->length;
-  int code = feed(d, c->tokens + d->length, real, wanted);
+  int code = feed_tokens(d, c->tokens + d->length, real, wanted);
   *logits = d->io.logits + (size_t)(real - wanted) * (size_t)e->vocab;
   out->calls++;
   return code;
@@ -96,7 +96,7 @@ static int verify(hierarchy_state *d, const specc_draft_context *c, int32_t n, i
 
 /* ------------------------------------------------------------------ one inner round */
 /* Asks the small draft for at most `most` nodes behind the `have` that the middle model has emitted. */
-static int ask_small(hierarchy_state *d, const specc_draft_context *c, int32_t have, int32_t most) {
+static int propose_small(hierarchy_state *d, const specc_draft_context *c, int32_t have, int32_t most) {
   specc_draft_context own = *c;
   int code = SPECC_OK;
   for (int32_t i = 0; i < SPECC_MAX_K; i++) own.q[i] = d->r + (size_t)i * (size_t)d->h->n_ids;
@@ -108,9 +108,9 @@ static int ask_small(hierarchy_state *d, const specc_draft_context *c, int32_t h
 
 /* Node `depth` from the middle model's row: 1 the small draft's token is accepted, 0 another one is emitted,
  * -1 none is proposed; below: an error. */
-static int emit(hierarchy_state *d, const specc_draft_context *c, int32_t depth, const float *logits,
+static int emit_node(hierarchy_state *d, const specc_draft_context *c, int32_t depth, const float *logits,
     specc_proposal *out) {
-  workspace *work = sampler_workspace(c->sampler);
+  workspace *work = sampler_get_workspace(c->sampler);
   noise inner = {c->seed, c->sample, 1};
   double *q = c->q[depth], top = 0;
   int32_t token, at = c->n_tokens + depth, accepted = 0;
@@ -118,30 +118,31 @@ static int emit(hierarchy_state *d, const specc_draft_context *c, int32_t depth,
   if (code) return -1 - code;
   if (!specc_draft_pays(c->sampler, depth, SOURCE_HEAD + (top < 1 ? (int32_t)(8 * top) : 7), 0)) return -1;
   if (depth < d->inner.n) {
-    drawn y = {d->inner.token[depth], d->inner.q[depth], d->inner.map[depth]};
+    draft_token y = {d->inner.token[depth], d->inner.q[depth], d->inner.map[depth]};
     accepted = judge(work, q, y, c->rule, inner, at, &token);
   } else {
     token = draw(q, NULL, c->n_ids, c->rule, inner, at, PURPOSE_TARGET, work->block);
   }
   if (token < 0) return -1 - specc_error(SPECC_E_NUMERICS, "a middle model's row gave no token to draw");
-  draft_append(depth, token, q, NULL, out);
+  append_node(depth, token, q, NULL, out);
   code = specc_draft_put(c->sampler, depth, token);
   return code ? -1 - code : accepted;
 }
 
 /* One call of the middle model: what the small draft proposed and is accepted, and one token more. *more: K
  * may not be reached yet. */
-static int inner_round(hierarchy_state *d, const specc_draft_context *c, specc_proposal *out, bool *more) {
+static int run_inner_round(
+    hierarchy_state *d, const specc_draft_context *c, specc_proposal *out, bool *more) {
   int32_t have = out->n, room = c->k - have - 1;
   const float *logits = NULL;
   *more = specc_draft_pays(c->sampler, have, SOURCE_HEAD_UNSEEN + (have < 7 ? have : 7), 1);
   if (!*more) return SPECC_OK;
-  int code = ask_small(d, c, have, room < d->h->k ? room : d->h->k);
-  if (!code) code = verify(d, c, c->n_tokens + d->inner.n, d->inner.n - have + 1, out, &logits);
+  int code = propose_small(d, c, have, room < d->h->k ? room : d->h->k);
+  if (!code) code = verify_nodes(d, c, c->n_tokens + d->inner.n, d->inner.n - have + 1, out, &logits);
   *more = !code && logits;
   for (int32_t accepted = 1; *more && accepted == 1 && out->n <= d->inner.n;) {
     const float *own = logits + (size_t)(out->n - have) * (size_t)d->h->middle->vocab;
-    accepted = emit(d, c, out->n, own, out);
+    accepted = emit_node(d, c, out->n, own, out);
     if (accepted < -1) code = -1 - accepted;
     *more = accepted >= 0;
   }
@@ -163,15 +164,15 @@ static int hierarchy_propose(void *state, const specc_draft_context *c, specc_pr
         SPECC_E_DRAFT, "the hierarchy was made for %d ids, the target has %d", d->h->n_ids, c->n_ids);
   if (c->n_tokens + c->k + e->widths[e->n_widths - 1] > e->capacity)
     return SPECC_OK; /* a shorter draft context */
-  for (bool more = true; !code && more && out->n < c->k && !sampler_cancelled(c->sampler);)
-    code = inner_round(d, c, out, &more);
+  for (bool more = true; !code && more && out->n < c->k && !sampler_is_cancelled(c->sampler);)
+    code = run_inner_round(d, c, out, &more);
   return code;
 }
 
-/* ------------------------------------------------------------------ the door */
+/* ------------------------------------------------------------------ what a program calls */
 static void hierarchy_release(void *self) {
   hierarchy *h = self;
-  draft_engine_free(h->middle);
+  free_engine(h->middle);
   if (h->small.release) h->small.release(h->small.self);
   free(h);
 }
@@ -191,7 +192,7 @@ int specc_hierarchy_drafter(const specc_hierarchy_options *o, specc_drafter *dra
         "the drafter %s reads the target's hidden states, which a middle model has none of; use lookup, a "
         "table or a model",
         name);
-  specc_backend *own = draft_engine(o->middle, "hierarchy");
+  specc_backend *own = copy_engine(o->middle, "hierarchy");
   hierarchy *h = own ? malloc(sizeof *h) : NULL;
   if (!h) return free(own), own ? specc_error(SPECC_E_MEMORY, "no memory for a drafter") : SPECC_E_ARGUMENT;
   *h = (hierarchy){own, *small, o->n_ids, o->k};

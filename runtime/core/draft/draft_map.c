@@ -26,7 +26,7 @@ static int check_ids(const char *name, const int32_t *ids, int32_t n, int32_t n_
   return SPECC_OK;
 }
 
-static int create(const char *name, const int32_t *ids, int32_t n, int32_t n_ids, specc_draft_map **out) {
+static int create_map(const char *name, const int32_t *ids, int32_t n, int32_t n_ids, specc_draft_map **out) {
   int code = check_ids(name, ids, n, n_ids);
   if (code) return code;
   specc_draft_map *m = malloc(sizeof *m + ((size_t)n + (size_t)n_ids) * sizeof(int32_t));
@@ -45,10 +45,10 @@ int specc_draft_map_create(const int32_t *ids, int32_t n, int32_t n_ids, specc_d
     return specc_error(SPECC_E_ARGUMENT,
         "specc_draft_map_create needs ids, a place for the map, and the target's number of ids");
   *map = NULL;
-  return create("the draft map", ids, n, n_ids, map);
+  return create_map("the draft map", ids, n, n_ids, map);
 }
 
-static uint32_t word(const char *at) {
+static uint32_t read_word(const char *at) {
   uint32_t v;
   memcpy(&v, at, sizeof v);
   return v;
@@ -63,11 +63,12 @@ int specc_draft_map_read(const char *path, int32_t n_ids, specc_draft_map **map)
   *map = NULL;
   int code = file_read(path, MAX_MAP_BYTES, &data, &size);
   if (code) return code;
-  if (size < HEADER || memcmp(data, "SPCI", 4) || word(data + 4) != 1 || (size - HEADER) % 4 ||
-      word(data + 8) != (size - HEADER) / 4)
+  if (size < HEADER || memcmp(data, "SPCI", 4) || read_word(data + 4) != 1 || (size - HEADER) % 4 ||
+      read_word(data + 8) != (size - HEADER) / 4)
     code = specc_error(SPECC_E_FORMAT, "%s is no table of draft ids; build the bundle again", path);
   else
-    code = create(path, (const int32_t *)(const void *)(data + HEADER), (int32_t)word(data + 8), n_ids, map);
+    code = create_map(
+        path, (const int32_t *)(const void *)(data + HEADER), (int32_t)read_word(data + 8), n_ids, map);
   free(data);
   return code;
 }

@@ -42,8 +42,8 @@ static int draft_commit(void *state, int32_t n_keep) {
 }
 
 /* Feeds `real` tokens at the end of the cache in one call; *last is the logits of the last one. */
-static int feed(draft_state *d, const int32_t *tokens, int32_t real, const float **last) {
-  int32_t rows = draft_width(d->engine, real), widest = d->engine->widths[d->engine->n_widths - 1];
+static int feed_tokens(draft_state *d, const int32_t *tokens, int32_t real, const float **last) {
+  int32_t rows = find_width(d->engine, real), widest = d->engine->widths[d->engine->n_widths - 1];
   for (int32_t i = 0; i < rows; i++) {
     d->io.input_ids[i] = tokens[i < real ? i : real - 1];
     d->io.position[i] = d->length + (i < real ? i : real - 1);
@@ -59,17 +59,17 @@ static int feed(draft_state *d, const int32_t *tokens, int32_t real, const float
 }
 
 /* Feeds everything up to and with token n - 1; *logits decide token n. */
-static int catch_up(
+static int feed_new_tokens(
     draft_state *d, const specc_draft_context *c, int32_t n, specc_proposal *out, const float **logits) {
   int32_t widest = d->engine->widths[d->engine->n_widths - 1];
   while (n - d->length > widest) {
-    if (sampler_cancelled(c->sampler)) return SPECC_OK;
-    int code = feed(d, c->tokens + d->length, widest, NULL);
+    if (sampler_is_cancelled(c->sampler)) return SPECC_OK;
+    int code = feed_tokens(d, c->tokens + d->length, widest, NULL);
     if (code) return code;
     out->calls++;
   }
   out->calls++;
-  return feed(d, c->tokens + d->length, n - d->length, logits);
+  return feed_tokens(d, c->tokens + d->length, n - d->length, logits);
 }
 
 static int draft_next_node(void *state, const specc_draft_context *c, int32_t depth, specc_proposal *out) {
@@ -77,24 +77,24 @@ static int draft_next_node(void *state, const specc_draft_context *c, int32_t de
   const float *logits = NULL;
   int32_t widest = d->engine->widths[d->engine->n_widths - 1];
   if (out->length < 0) out->length = d->length;
-  if (c->n_tokens + c->k + widest > d->engine->capacity || sampler_cancelled(c->sampler))
+  if (c->n_tokens + c->k + widest > d->engine->capacity || sampler_is_cancelled(c->sampler))
     return SPECC_OK; /* a shorter draft context */
   if (!specc_draft_pays(c->sampler, depth, SOURCE_HEAD_UNSEEN + (depth < 7 ? depth : 7), 1)) return SPECC_OK;
-  int code = catch_up(d, c, c->n_tokens + depth, out, &logits);
-  return code || !logits ? code : draft_sampled(c, depth, logits, d->engine->vocab, NULL, 0, out);
+  int code = feed_new_tokens(d, c, c->n_tokens + depth, out, &logits);
+  return code || !logits ? code : append_sampled(c, depth, logits, d->engine->vocab, NULL, 0, out);
 }
 
 static int draft_propose(void *state, const specc_draft_context *c, specc_proposal *out) {
-  return draft_chain(draft_next_node, state, c, out);
+  return propose_chain(draft_next_node, state, c, out);
 }
 
 static void draft_release(void *self) {
-  draft_engine_free(self);
+  free_engine(self);
 }
 
 int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter) {
   if (!drafter) return specc_error(SPECC_E_ARGUMENT, "a model drafter needs a place to stand in");
-  specc_backend *own = draft_engine(engine, "model");
+  specc_backend *own = copy_engine(engine, "model");
   if (!own) return engine && engine->open ? SPECC_E_MEMORY : SPECC_E_ARGUMENT;
   *drafter = (specc_drafter){.name = "model",
       .self = own,

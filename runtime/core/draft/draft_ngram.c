@@ -24,7 +24,7 @@ static void ngram_close(void *state) {
 }
 
 /* How many tokens before and with `at` equal the last ones, at most `most`. */
-static int32_t match_length(const int32_t *tokens, int32_t n, int32_t at, int32_t most) {
+static int32_t measure_match(const int32_t *tokens, int32_t n, int32_t at, int32_t most) {
   int32_t length = 0;
   while (length < most && length <= at && tokens[at - length] == tokens[n - 1 - length]) length++;
   return length;
@@ -37,7 +37,7 @@ static int32_t find_match(const ngram *g, const int32_t *tokens, int32_t n, int3
   *length = g->min_match - 1;
   for (int32_t at = n - 2; at >= 0 && *length < g->max_match; at--) {
     if (tokens[at] != last) continue;
-    int32_t found = match_length(tokens, n, at, g->max_match);
+    int32_t found = measure_match(tokens, n, at, g->max_match);
     if (found > *length) {
       *length = found;
       best = at;
@@ -51,11 +51,11 @@ static int ngram_next(void *state, const specc_draft_context *c, int32_t depth, 
   int32_t length, at = find_match(g, c->tokens, c->n_tokens + depth, &length);
   if (at < 0 || !specc_draft_pays(c->sampler, depth, SOURCE_LOOKUP + (length < 14 ? length : 14), 0))
     return SPECC_OK;
-  return draft_one_hot(c, depth, c->tokens[at + 1], out);
+  return append_one_hot(c, depth, c->tokens[at + 1], out);
 }
 
 static int ngram_propose(void *state, const specc_draft_context *c, specc_proposal *out) {
-  return draft_chain(ngram_next, state, c, out);
+  return propose_chain(ngram_next, state, c, out);
 }
 
 int specc_ngram_drafter(int32_t min_match, int32_t max_match, specc_drafter *drafter) {

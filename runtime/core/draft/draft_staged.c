@@ -47,7 +47,7 @@ static int staged_next(void *state, const specc_draft_context *c, int32_t depth,
 }
 
 static int staged_propose(void *state, const specc_draft_context *c, specc_proposal *out) {
-  return draft_chain(staged_next, state, c, out);
+  return propose_chain(staged_next, state, c, out);
 }
 
 static int staged_commit(void *state, int32_t n_keep) {

@@ -41,7 +41,7 @@ typedef struct table {
   order orders[MAX_ORDERS];
 } table;
 
-static uint32_t word(const table *t, size_t at) {
+static uint32_t read_word(const table *t, size_t at) {
   uint32_t v;
   memcpy(&v, (const char *)t->data + at, sizeof v);
   return v;
@@ -50,7 +50,7 @@ static uint32_t word(const table *t, size_t at) {
 /* One order's header and slots at *at. */
 static bool read_order(table *t, size_t *at, order *o) {
   if (t->size - *at < 8) return false;
-  uint32_t length = word(t, *at), n = word(t, *at + 4);
+  uint32_t length = read_word(t, *at), n = read_word(t, *at + 4);
   *at += 8;
   if (length < 1 || length > 16 || !n || n & (n - 1) || n > (t->size - *at) / sizeof(slot)) return false;
   *o = (order){(int32_t)length, n, (const slot *)(const void *)((const char *)t->data + *at)};
@@ -60,8 +60,8 @@ static bool read_order(table *t, size_t *at, order *o) {
 
 static bool read_orders(table *t) {
   size_t at = HEADER;
-  if (t->size < HEADER || memcmp(t->data, "SPCN", 4) || word(t, 4) != 1) return false;
-  uint32_t n = word(t, 8);
+  if (t->size < HEADER || memcmp(t->data, "SPCN", 4) || read_word(t, 4) != 1) return false;
+  uint32_t n = read_word(t, 8);
   if (n < 1 || n > MAX_ORDERS) return false;
   for (t->n_orders = 0; t->n_orders < (int32_t)n; t->n_orders++) {
     order *o = &t->orders[t->n_orders];
@@ -86,7 +86,7 @@ static int map_file(table *t, const char *path) {
       SPECC_E_FORMAT, "%s is no n-gram table that can be mapped; build the bundle again", path);
 }
 
-static uint64_t hash_of(const int32_t *ids, int32_t n) {
+static uint64_t hash_context(const int32_t *ids, int32_t n) {
   uint64_t h = 0x9E3779B97F4A7C15u * (uint64_t)n;
   for (int32_t i = 0; i < n; i++) {
     h = (h ^ (uint64_t)(uint32_t)ids[i]) * 0xBF58476D1CE4E5B9u;
@@ -97,7 +97,7 @@ static uint64_t hash_of(const int32_t *ids, int32_t n) {
 
 /* The slot of a context, NULL if there is none worth a proposal. */
 static const slot *find(const table *t, const order *o, const int32_t *ids) {
-  uint64_t h = hash_of(ids, o->length);
+  uint64_t h = hash_context(ids, o->length);
   uint32_t tag = (uint32_t)(h >> 32) ? (uint32_t)(h >> 32) : 1;
   for (uint32_t i = 0; i < PROBES && i < o->n_slots; i++) {
     const slot *s = &o->slots[((uint32_t)h + i) & (o->n_slots - 1)];
@@ -132,13 +132,13 @@ static int table_next(void *state, const specc_draft_context *c, int32_t depth, 
     if (!s) continue;
     int32_t source =
         SOURCE_TABLE + 4 * (s->count >= 4) + (s->count == s->total ? 3 : 4 * s->count / s->total);
-    return specc_draft_pays(c->sampler, depth, source, 0) ? draft_one_hot(c, depth, s->next, out) : SPECC_OK;
+    return specc_draft_pays(c->sampler, depth, source, 0) ? append_one_hot(c, depth, s->next, out) : SPECC_OK;
   }
   return SPECC_OK;
 }
 
 static int table_propose(void *state, const specc_draft_context *c, specc_proposal *out) {
-  return draft_chain(table_next, state, c, out);
+  return propose_chain(table_next, state, c, out);
 }
 
 static void table_release(void *self) {
@@ -157,10 +157,10 @@ int specc_table_drafter(const char *path, int32_t n_ids, int32_t min_count, spec
   int code = map_file(t, path);
   if (!code && !read_orders(t))
     code = specc_error(SPECC_E_FORMAT, "%s is no n-gram table of this version; build the bundle again", path);
-  if (!code && word(t, 12) != (uint32_t)n_ids)
+  if (!code && read_word(t, 12) != (uint32_t)n_ids)
     code = specc_error(SPECC_E_FORMAT,
         "the n-gram table %s is of a tokenizer with %u ids, not %d; make it for this target", path,
-        word(t, 12), n_ids);
+        read_word(t, 12), n_ids);
   if (code) return table_release(t), code;
   *drafter = (specc_drafter){.name = "table",
       .self = t,

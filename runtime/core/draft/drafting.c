@@ -3,7 +3,7 @@
 #include "core/io/error.h"
 #include <stdlib.h>
 
-int draft_chain(draft_next next, void *state, const specc_draft_context *c, specc_proposal *out) {
+int propose_chain(draft_next next, void *state, const specc_draft_context *c, specc_proposal *out) {
   int code = SPECC_OK;
   out->n = 0;
   for (int32_t depth = 0; !code && depth < c->k && out->n == depth; depth++)
@@ -11,7 +11,7 @@ int draft_chain(draft_next next, void *state, const specc_draft_context *c, spec
   return code;
 }
 
-void draft_append(
+void append_node(
     int32_t depth, int32_t token, const double *q, const specc_draft_map *map, specc_proposal *out) {
   out->parent[depth] = depth - 1;
   out->token[depth] = token;
@@ -20,13 +20,13 @@ void draft_append(
   out->n = depth + 1;
 }
 
-int draft_one_hot(const specc_draft_context *c, int32_t depth, int32_t token, specc_proposal *out) {
+int append_one_hot(const specc_draft_context *c, int32_t depth, int32_t token, specc_proposal *out) {
   int code = specc_draft_put(c->sampler, depth, token);
-  if (!code) draft_append(depth, token, NULL, NULL, out);
+  if (!code) append_node(depth, token, NULL, NULL, out);
   return code;
 }
 
-int draft_sampled(const specc_draft_context *c, int32_t depth, const float *logits, int32_t n_logits,
+int append_sampled(const specc_draft_context *c, int32_t depth, const float *logits, int32_t n_logits,
     const specc_draft_map *map, double stop, specc_proposal *out) {
   double *q = c->q[depth], top = 0;
   int32_t token;
@@ -36,17 +36,17 @@ int draft_sampled(const specc_draft_context *c, int32_t depth, const float *logi
   if (top < stop || !specc_draft_pays(c->sampler, depth, SOURCE_HEAD + eighth, 0)) return SPECC_OK;
   code = specc_draft_pick(c->sampler, map, depth, q, &token);
   if (code) return code;
-  draft_append(depth, token, q, map, out);
+  append_node(depth, token, q, map, out);
   return SPECC_OK;
 }
 
-int32_t draft_width(const specc_backend *e, int32_t rows) {
+int32_t find_width(const specc_backend *e, int32_t rows) {
   for (int32_t i = 0; i < e->n_widths; i++)
     if (e->widths[i] >= rows) return e->widths[i];
   return e->widths[e->n_widths - 1];
 }
 
-specc_backend *draft_engine(const specc_backend *engine, const char *what) {
+specc_backend *copy_engine(const specc_backend *engine, const char *what) {
   if (!engine || !engine->open || !engine->run || !engine->close || engine->n_widths < 1 ||
       engine->n_widths > SPECC_MAX_WIDTHS) {
     specc_error(
@@ -61,7 +61,7 @@ specc_backend *draft_engine(const specc_backend *engine, const char *what) {
   return own;
 }
 
-void draft_engine_free(specc_backend *engine) {
+void free_engine(specc_backend *engine) {
   if (engine && engine->release) engine->release(engine->self);
   free(engine);
 }

@@ -57,7 +57,7 @@ static void add_sorted(specc_sha256 *h, char *text) {
 }
 
 /* "0x41-0xd0b 0x41-0xd05": each kind of core once, in the order of their numbers. */
-static void arm_parts(const char *text, char *out, size_t n_out) {
+static void list_arm_parts(const char *text, char *out, size_t n_out) {
   char implementer[32], part[32], kinds[MAX_PARTS][72], *sorted[MAX_PARTS];
   size_t n = 0, used = 0;
   for (const char *p = text;
@@ -79,7 +79,7 @@ static void describe(const char *cpuinfo, char *name, size_t n_name, char *flags
   if (!cpuinfo) return;
   find_value(cpuinfo, "model name", name, n_name);
   if (!find_value(cpuinfo, "flags", flags, n_flags)) find_value(cpuinfo, "Features", flags, n_flags);
-  if (!name[0]) arm_parts(cpuinfo, name, n_name);
+  if (!name[0]) list_arm_parts(cpuinfo, name, n_name);
 }
 
 int specc_device(char *name, size_t n_name, char *fingerprint, size_t n_fingerprint) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int refuse(const specc_model_parts *p) {
+static int check_parts(const specc_model_parts *p) {
 #define REFUSE(condition, ...)                                                                               \
   do {                                                                                                       \
     if (condition) return specc_error(SPECC_E_ARGUMENT, __VA_ARGS__);                                        \
@@ -45,7 +45,7 @@ static int refuse(const specc_model_parts *p) {
   return SPECC_OK;
 }
 
-static void *copy(const void *from, size_t n) {
+static void *copy_bytes(const void *from, size_t n) {
   void *to = malloc(n ? n : 1);
   if (to && n) memcpy(to, from, n);
   return to;
@@ -54,8 +54,8 @@ static void *copy(const void *from, size_t n) {
 static int copy_texts(specc_model *m, const specc_model_parts *p) {
   m->max_token_bytes = 1;
   if (!p->bytes) return SPECC_OK;
-  m->offsets = copy(p->offsets, ((size_t)p->n_ids + 1) * sizeof *p->offsets);
-  m->bytes = copy(p->bytes, p->offsets[p->n_ids]);
+  m->offsets = copy_bytes(p->offsets, ((size_t)p->n_ids + 1) * sizeof *p->offsets);
+  m->bytes = copy_bytes(p->bytes, p->offsets[p->n_ids]);
   for (int32_t i = 0; i < p->n_ids; i++) {
     int32_t n = (int32_t)(p->offsets[i + 1] - p->offsets[i]);
     if (n > m->max_token_bytes) m->max_token_bytes = n;
@@ -64,7 +64,7 @@ static int copy_texts(specc_model *m, const specc_model_parts *p) {
 }
 
 /* What holds before anything was measured: nothing, or everything where the caller knows it. */
-static void first_certificate(const specc_model *m, int exact, specc_certificate *c) {
+static void make_first_certificate(const specc_model *m, int exact, specc_certificate *c) {
   memset(c, 0, sizeof *c);
   c->kind = exact ? SPECC_CERT_BIT_EXACT : SPECC_CERT_NONE;
   c->reasons = exact ? 0 : SPECC_R_UNCERTIFIED_DEVICE;
@@ -80,7 +80,7 @@ static void first_certificate(const specc_model *m, int exact, specc_certificate
 int specc_model_create(const specc_model_parts *p, specc_model **out) {
   if (!out) return specc_error(SPECC_E_ARGUMENT, "specc_model_create needs a place for the model");
   *out = NULL;
-  int code = refuse(p);
+  int code = check_parts(p);
   if (code) return code;
   specc_model *m = calloc(1, sizeof *m);
   if (!m) return specc_error(SPECC_E_MEMORY, "no memory for a model");
@@ -89,7 +89,7 @@ int specc_model_create(const specc_model_parts *p, specc_model **out) {
   m->k_max = p->k_max;
   m->strip_leading_space = p->strip_leading_space;
   m->n_eos = p->n_eos;
-  m->eos = copy(p->eos, (size_t)p->n_eos * sizeof *p->eos);
+  m->eos = copy_bytes(p->eos, (size_t)p->n_eos * sizeof *p->eos);
   code = copy_texts(m, p);
   if (code || !m->eos) { /* the engines stay the caller's */
     specc_model_free(m);
@@ -102,7 +102,7 @@ int specc_model_create(const specc_model_parts *p, specc_model **out) {
   if (m->target.fingerprint) snprintf(m->fingerprint, sizeof m->fingerprint, "%s", m->target.fingerprint);
   if (p->drafter) m->drafter = *p->drafter;
   specc_certificate c;
-  first_certificate(m, p->assume_exact, &c);
+  make_first_certificate(m, p->assume_exact, &c);
   specc_model_set_certificate(m, &c);
   *out = m;
   return SPECC_OK;
@@ -118,7 +118,7 @@ void specc_model_free(specc_model *m) {
   free(m);
 }
 
-static int32_t class_of(const specc_certificate *c, int32_t width) {
+static int32_t find_class(const specc_certificate *c, int32_t width) {
   for (int32_t i = 0; i < c->n_widths; i++)
     if (c->widths[i] == width) return c->width_class[i];
   return -1;
@@ -132,7 +132,7 @@ int specc_model_set_certificate(specc_model *m, const specc_certificate *c) {
         "the certificate has kind %d and k %d; use one that specc_certify filled", c->kind, c->k);
   bool same = c->n_widths == m->target.n_widths &&
               !memcmp(c->widths, m->target.widths, (size_t)c->n_widths * sizeof *c->widths);
-  int32_t law = same ? class_of(c, c->law_width) : -1;
+  int32_t law = same ? find_class(c, c->law_width) : -1;
   bool listed = c->kind == SPECC_CERT_NONE;
   for (int32_t i = 0; same && i < c->n_widths; i++) listed = listed || c->widths[i] == c->law_width;
   if (!same || !listed || (c->kind == SPECC_CERT_BIT_EXACT && law < 0))
@@ -140,7 +140,7 @@ int specc_model_set_certificate(specc_model *m, const specc_certificate *c) {
         "the certificate lists other widths than the engine; run specc gate on this bundle");
   m->certificate = *c;
   m->law_width = c->kind == SPECC_CERT_NONE ? m->target.widths[0] : c->law_width;
-  m->prefill_in_class = c->kind == SPECC_CERT_BIT_EXACT && class_of(c, m->chunk) == law;
+  m->prefill_in_class = c->kind == SPECC_CERT_BIT_EXACT && find_class(c, m->chunk) == law;
   memset(m->verify_width, 0, sizeof m->verify_width);
   for (int32_t k = m->k_max; k >= 1; k--)
     for (int32_t i = c->n_widths - 1; i >= 0; i--)

@@ -37,7 +37,7 @@ void workspace_free(workspace *w) {
 }
 
 /* How many of n values are no logits; *top is the largest, in lanes because its order touches no bits. */
-SPECC_CLONES static int32_t look(const float *logits, int32_t n, float *top) {
+SPECC_CLONES static int32_t scan_logits(const float *logits, int32_t n, float *top) {
   float lane[16];
   int32_t bad[16] = {0}, i = 0;
   for (int j = 0; j < 16; j++) lane[j] = -INFINITY;
@@ -66,7 +66,7 @@ SPECC_CLONES static void widen(const float *logits, int32_t n, int32_t n_ids, do
 }
 
 /* Where an id stands in a row, -1 for nowhere. */
-static int32_t place(const row *r, int32_t id) {
+static int32_t find_column(const row *r, int32_t id) {
   return r->map ? r->map->column[id] : id;
 }
 
@@ -89,14 +89,14 @@ static void penalise(workspace *w, const specc_options *o, const row *r, double 
     int32_t id = r->history[i];
     if (w->stamps[id] != stamp) continue;
     w->stamps[id] = stamp - 1; /* each id once */
-    int32_t at = place(r, id);
+    int32_t at = find_column(r, id);
     if (at >= 0)
       v[at] =
           penalised(v[at], w->counts[id], o->repetition_penalty, o->presence_penalty, o->frequency_penalty);
   }
 }
 
-SPECC_CLONES static double maximum(const double *v, int32_t n) {
+SPECC_CLONES static double find_maximum(const double *v, int32_t n) {
   double lane[16], top;
   int32_t i = 0;
   for (int j = 0; j < 16; j++) lane[j] = -INFINITY;
@@ -110,12 +110,12 @@ SPECC_CLONES static double maximum(const double *v, int32_t n) {
 
 static void add_bias(const specc_options *o, const row *r, double *v) {
   for (int32_t i = 0; i < o->n_bias; i++) {
-    int32_t at = place(r, o->bias_ids[i]);
+    int32_t at = find_column(r, o->bias_ids[i]);
     if (at >= 0) v[at] += o->bias_values[i];
   }
 }
 
-static int no_logits(const row *r, int32_t bad) {
+static int refuse_logits(const row *r, int32_t bad) {
   int32_t id = 0;
   while (is_logit(r->logits[id])) id++;
   return specc_error(SPECC_E_NUMERICS,
@@ -125,7 +125,7 @@ static int no_logits(const row *r, int32_t bad) {
 }
 
 /* Whether penalties, bias and mask leave every logit as it is. */
-static int untouched(const specc_options *o, const row *r) {
+static int is_unchanged(const specc_options *o, const row *r) {
   return o->repetition_penalty == 1 && o->presence_penalty == 0 && o->frequency_penalty == 0 && !o->n_bias &&
          !r->n_banned;
 }
@@ -135,17 +135,17 @@ static int untouched(const specc_options *o, const row *r) {
 static int adjust(workspace *w, const specc_options *o, const row *r, double *v, double *top) {
   int32_t width = row_width(r), n = r->n_logits < width ? r->n_logits : width;
   float largest;
-  int32_t bad = look(r->logits, n, &largest);
-  if (bad) return no_logits(r, bad);
+  int32_t bad = scan_logits(r->logits, n, &largest);
+  if (bad) return refuse_logits(r, bad);
   *top = (double)largest;
-  if (!untouched(o, r)) {
+  if (!is_unchanged(o, r)) {
     widen(r->logits, n, width, v);
     if (o->repetition_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0)
       penalise(w, o, r, v);
     add_bias(o, r, v);
     for (int32_t i = 0; i < r->n_banned; i++)
-      if (place(r, r->banned[i]) >= 0) v[place(r, r->banned[i])] = -INFINITY;
-    *top = maximum(v, width);
+      if (find_column(r, r->banned[i]) >= 0) v[find_column(r, r->banned[i])] = -INFINITY;
+    *top = find_maximum(v, width);
   }
   if (*top == INFINITY)
     return specc_error(SPECC_E_NUMERICS,
@@ -156,12 +156,12 @@ static int adjust(workspace *w, const specc_options *o, const row *r, double *v,
   return SPECC_OK;
 }
 
-int greedy(workspace *w, const specc_options *o, const row *r, double *scratch, int32_t *token) {
+int choose_greedy(workspace *w, const specc_options *o, const row *r, double *scratch, int32_t *token) {
   double top;
   int32_t n = row_width(r);
   int code = adjust(w, o, r, scratch, &top);
   if (code) return code;
-  if (untouched(o, r))
+  if (is_unchanged(o, r))
     for (*token = 0; (double)r->logits[*token] != top && *token + 1 < n && *token + 1 < r->n_logits;)
       ++*token;
   else
@@ -171,7 +171,7 @@ int greedy(workspace *w, const specc_options *o, const row *r, double *scratch, 
 
 /* Weights of values, or of the logits themselves where x is not NULL (n of them, the rest of n_ids weigh
  * nothing); their sum in 16 lanes. */
-SPECC_CLONES static double weigh(
+SPECC_CLONES static double compute_weights(
     double *v, const float *x, int32_t n, int32_t n_ids, double top, double temperature) {
   double lanes[16] = {0};
   int32_t i = 0;
@@ -200,7 +200,7 @@ SPECC_CLONES static double weigh(
   return join_lanes(lanes);
 }
 
-SPECC_CLONES static double total(const double *v, int32_t n) {
+SPECC_CLONES static double sum_lanes(const double *v, int32_t n) {
   double lanes[16] = {0};
   int32_t i = 0;
   for (; i + 16 <= n; i += 16)
@@ -209,7 +209,7 @@ SPECC_CLONES static double total(const double *v, int32_t n) {
   return join_lanes(lanes);
 }
 
-static void sift(const double *v, int32_t *order, int32_t i, int32_t n) {
+static void sift_down(const double *v, int32_t *order, int32_t i, int32_t n) {
   for (int32_t child; (child = 2 * i + 1) < n; i = child) {
     if (child + 1 < n && before(v, order[child], order[child + 1])) child++;
     if (!before(v, order[i], order[child])) return;
@@ -221,17 +221,17 @@ static void sift(const double *v, int32_t *order, int32_t i, int32_t n) {
 
 /* Heap sort: falling weight, rising id. In place, no allocation. */
 static void sort_candidates(const double *v, int32_t *order, int32_t n) {
-  for (int32_t i = n / 2 - 1; i >= 0; i--) sift(v, order, i, n);
+  for (int32_t i = n / 2 - 1; i >= 0; i--) sift_down(v, order, i, n);
   for (int32_t end = n - 1; end > 0; end--) {
     int32_t t = order[0];
     order[0] = order[end];
     order[end] = t;
-    sift(v, order, 0, end);
+    sift_down(v, order, 0, end);
   }
 }
 
 /* Ids that weigh at least `least`, and something at all, rising; few of most rows. */
-SPECC_CLONES static int32_t gather(const double *v, int32_t n, double least, int32_t *order) {
+SPECC_CLONES static int32_t gather_candidates(const double *v, int32_t n, double least, int32_t *order) {
   int32_t found = 0, i = 0;
   for (; i + 32 <= n; i += 32) {
     int any = 0;
@@ -247,12 +247,13 @@ SPECC_CLONES static int32_t gather(const double *v, int32_t n, double least, int
 
 /* Ids that top_k or top_p may keep, a superset found by weight and then by bucket, without a full sort.
  * Returns how many. */
-static int32_t candidates(workspace *w, const specc_options *o, const double *v, int32_t n, double whole) {
+static int32_t find_candidates(
+    workspace *w, const specc_options *o, const double *v, int32_t n, double whole) {
   static const double leasts[] = {0x1p-10, 0x1p-20, 4.9406564584124654e-324};
   double wanted = o->top_p < 1 ? o->top_p * whole * (1 + 1e-9) : INFINITY, mass = 0;
   int32_t enough = o->top_k ? o->top_k : n, count = 0, found = 0, kept = 0, limit = BUCKETS;
   for (int step = 0; step < 3; step++) { /* the last one takes all that weigh something */
-    found = gather(v, n, leasts[step], w->order);
+    found = gather_candidates(v, n, leasts[step], w->order);
     mass = 0;
     for (int32_t i = 0; i < found; i++) mass += v[w->order[i]];
     if (o->top_k ? found >= enough : mass >= wanted) break;
@@ -279,7 +280,7 @@ static int32_t candidates(workspace *w, const specc_options *o, const double *v,
 /* Zeroes what top_k and then top_p drop. The prefix of top_p runs over the sorted order; its whole is what
  * top_k left. */
 static void keep_top(workspace *w, const specc_options *o, double *v, int32_t n, double whole) {
-  int32_t found = candidates(w, o, v, n, whole), keep = found;
+  int32_t found = find_candidates(w, o, v, n, whole), keep = found;
   sort_candidates(v, w->order, found);
   if (o->top_k && o->top_k < keep) keep = o->top_k;
   for (int32_t i = 0; i < keep; i++) w->residual[i] = v[w->order[i]];
@@ -288,7 +289,7 @@ static void keep_top(workspace *w, const specc_options *o, double *v, int32_t n,
     for (int32_t i = 0; i < keep; i++) v[w->order[i]] = w->residual[i];
   }
   if (o->top_p < 1) {
-    double wanted = o->top_p * (o->top_k || keep < found ? total(v, n) : whole), mass = 0;
+    double wanted = o->top_p * (o->top_k || keep < found ? sum_lanes(v, n) : whole), mass = 0;
     int32_t kept = 0;
     while (kept < keep && (kept == 0 || mass < wanted)) mass += w->residual[kept++];
     memset(v, 0, (size_t)n * sizeof *v);
@@ -311,12 +312,12 @@ SPECC_CLONES static void divide(double *v, int32_t n, double by) {
   for (; i < n; i++) v[i] /= by;
 }
 
-int distribution(workspace *w, const specc_options *o, const row *r, double *p) {
+int compute_distribution(workspace *w, const specc_options *o, const row *r, double *p) {
   int32_t n = row_width(r);
   double top;
   if (o->temperature == 0) {
     int32_t token;
-    int code = greedy(w, o, r, p, &token);
+    int code = choose_greedy(w, o, r, p, &token);
     if (code) return code;
     memset(p, 0, (size_t)n * sizeof *p);
     p[token] = 1;
@@ -325,11 +326,11 @@ int distribution(workspace *w, const specc_options *o, const row *r, double *p) 
   int code = adjust(w, o, r, p, &top);
   if (code) return code;
   bool filtered = (o->top_k && o->top_k < n) || o->top_p < 1;
-  double whole =
-      weigh(p, untouched(o, r) ? r->logits : NULL, r->n_logits < n ? r->n_logits : n, n, top, o->temperature);
+  double whole = compute_weights(
+      p, is_unchanged(o, r) ? r->logits : NULL, r->n_logits < n ? r->n_logits : n, n, top, o->temperature);
   if (filtered) keep_top(w, o, p, n, whole);
   if (o->min_p > 0) keep_min(p, n, o->min_p); /* the largest weight is 1 */
-  divide(p, n, filtered || o->min_p > 0 ? total(p, n) : whole);
+  divide(p, n, filtered || o->min_p > 0 ? sum_lanes(p, n) : whole);
   return SPECC_OK;
 }
 
@@ -353,7 +354,7 @@ int specc_distribution(const specc_options *options, const float *logits, int32_
   }
   uint64_t mode = enter_arithmetic();
   row r = {logits, n_logits, n_ids, history, n_history, n_prompt, NULL, 0, NULL};
-  code = distribution(&w, options, &r, p);
+  code = compute_distribution(&w, options, &r, p);
   leave_arithmetic(mode);
   workspace_free(&w);
   return code;

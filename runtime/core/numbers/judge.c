@@ -116,7 +116,7 @@ int judge_inputs_fill(judge_inputs *in, const specc_round *j, int32_t n_logits) 
   return SPECC_OK;
 }
 
-int judge_failed(const judge_answer *answer, const specc_round *j) {
+int judge_report_failure(const judge_answer *answer, const specc_round *j) {
   switch (answer->status) {
   case JUDGE_NO_LOGITS:
     return specc_error(SPECC_E_NUMERICS, "the engine gave logits that are NaN or +infinity; nothing was "
@@ -197,7 +197,7 @@ static int judge_all(const judge_inputs *in, const specc_round *j, const float *
   for (int32_t row = 0; row < j->rows; row++) judge_one(&shared, &in->options, &b, row);
   leave_arithmetic(mode);
   for (int32_t row = 0; row < j->rows; row++) {
-    int code = judge_failed(&s->answers[row], j);
+    int code = judge_report_failure(&s->answers[row], j);
     if (code) return code;
     accepted[row] = s->answers[row].accepted, token[row] = s->answers[row].token;
   }

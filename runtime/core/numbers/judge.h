@@ -21,5 +21,5 @@ void judge_inputs_free(judge_inputs *in);
 /* Fills in from j; the caller's pointers (bias, banned, q) are read where they are. */
 int judge_inputs_fill(judge_inputs *in, const specc_round *j, int32_t n_logits);
 /* The sentence of an answer that is no token. */
-int judge_failed(const judge_answer *answer, const specc_round *j);
+int judge_report_failure(const judge_answer *answer, const specc_round *j);
 #endif

@@ -23,7 +23,7 @@ double specc_log(double x) {
   return log_positive(x);
 }
 
-double noise_uniform(noise n, int32_t position, enum purpose purpose) {
+double draw_uniform(noise n, int32_t position, enum purpose purpose) {
   return uniform_at(n.seed, n.sample, position, purpose + 16 * n.stage, 0);
 }
 
@@ -103,7 +103,7 @@ static void race_numbers(int32_t first, noise n, int32_t position, double *u) {
 
 /* Whether any of 64 could arrive before `best`: -log u is at least 1 - u, so most blocks need no logarithm.
  */
-SPECC_CLONES static int race_possible(const double *p, const double *u, double best) {
+SPECC_CLONES static int is_race_possible(const double *p, const double *u, double best) {
   int possible = 0;
   for (int i = 0; i < 64; i++) possible |= 1.0 - u[i] < best * p[i] * (1 + 1e-9);
   return possible;
@@ -113,7 +113,7 @@ SPECC_CLONES static void race_times(const double *p, const double *u, double *ti
   for (int i = 0; i < 64; i++) time[i] = race_time(u[i], p[i]);
 }
 
-SPECC_CLONES static int any_positive(const double *p, int32_t n) {
+SPECC_CLONES static int has_positive(const double *p, int32_t n) {
   int any = 0;
   for (int32_t i = 0; i < n; i++) any |= p[i] > 0;
   return any;
@@ -129,7 +129,7 @@ typedef struct race {
 static void race_block(race *r, const double *rates, int32_t first) {
   double u[64], time[64];
   race_numbers(first, r->noise, r->position, u);
-  if (r->winner >= 0 && !race_possible(rates, u, r->best)) return;
+  if (r->winner >= 0 && !is_race_possible(rates, u, r->best)) return;
   race_times(rates, u, time);
   for (int32_t i = 0; i < 64; i++)
     if (time[i] < r->best) {
@@ -145,7 +145,7 @@ static void race_mapped(race *r, const double *p, const int32_t *ids, int32_t n)
     int32_t first = ids[c] / 64 * 64;
     memset(rates, 0, sizeof rates);
     for (; c < n && ids[c] < first + 64; c++) rates[ids[c] - first] = p[c];
-    if (any_positive(rates, 64)) race_block(r, rates, first);
+    if (has_positive(rates, 64)) race_block(r, rates, first);
   }
 }
 
@@ -158,7 +158,7 @@ int32_t draw_race(const double *p, const int32_t *ids, int32_t n, noise noise, i
   }
   for (int32_t first = 0; first < n; first += 64) {
     int32_t m = n - first < 64 ? n - first : 64;
-    if (!any_positive(p + first, m)) continue;
+    if (!has_positive(p + first, m)) continue;
     if (m < 64) memcpy(tail, p + first, (size_t)m * sizeof *tail);
     race_block(&r, m < 64 ? tail : p + first, first);
   }
@@ -168,12 +168,12 @@ int32_t draw_race(const double *p, const int32_t *ids, int32_t n, noise noise, i
 int32_t draw(const double *p, const int32_t *ids, int32_t n, int rule, noise noise, int32_t position,
     enum purpose purpose, double *block) {
   if (rule == SPECC_RULE_COUPLED) return draw_race(p, ids, n, noise, position);
-  int32_t at = draw_inverse(p, n, noise_uniform(noise, position, purpose), block);
+  int32_t at = draw_inverse(p, n, draw_uniform(noise, position, purpose), block);
   return ids && at >= 0 ? ids[at] : at;
 }
 
 /* (p - q)+ into r; returns its sum. Outside a map q is zero, so that p stays there whole. */
-SPECC_CLONES static double residual(const double *p, drawn x, int32_t n, double *r) {
+SPECC_CLONES static double compute_residual(const double *p, draft_token x, int32_t n, double *r) {
   const double *q = x.q;
   double lanes[16] = {0}, sum = 0;
   if (!q || x.map) memcpy(r, p, (size_t)n * sizeof *r);
@@ -199,13 +199,14 @@ SPECC_CLONES static double residual(const double *p, drawn x, int32_t n, double 
   return sum;
 }
 
-int judge(workspace *w, const double *p, drawn x, int rule, noise noise, int32_t position, int32_t *token) {
+int judge(
+    workspace *w, const double *p, draft_token x, int rule, noise noise, int32_t position, int32_t *token) {
   if (rule == SPECC_RULE_COUPLED) return (*token = draw_race(p, NULL, w->n_ids, noise, position)) == x.token;
-  double u = noise_uniform(noise, position, PURPOSE_ACCEPT);
+  double u = draw_uniform(noise, position, PURPOSE_ACCEPT);
   double q = !x.q ? 1.0 : x.q[x.map ? x.map->column[x.token] : x.token];
   *token = x.token;
   if (u * q < p[x.token]) return 1;
-  if (!(residual(p, x, w->n_ids, w->residual) > 0)) return 1;
-  *token = draw_inverse(w->residual, w->n_ids, noise_uniform(noise, position, PURPOSE_TARGET), w->block);
+  if (!(compute_residual(p, x, w->n_ids, w->residual) > 0)) return 1;
+  *token = draw_inverse(w->residual, w->n_ids, draw_uniform(noise, position, PURPOSE_TARGET), w->block);
   return 0;
 }

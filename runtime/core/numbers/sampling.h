@@ -13,7 +13,7 @@ typedef struct noise {
   uint32_t sample, stage;
 } noise;
 
-double noise_uniform(noise n, int32_t position, enum purpose purpose); /* [0, 1), 53 bits */
+double draw_uniform(noise n, int32_t position, enum purpose purpose); /* [0, 1), 53 bits */
 
 /* Scratch for rows of up to n_ids, laid out once. */
 typedef struct workspace {
@@ -48,9 +48,9 @@ static inline int32_t row_width(const row *r) {
 
 /* p [row_width] sums to 1. Temperature 0: one-hot at the argmax. SPECC_E_NUMERICS for NaN, +infinity or
  * nothing left. */
-int distribution(workspace *w, const specc_options *o, const row *r, double *p);
+int compute_distribution(workspace *w, const specc_options *o, const row *r, double *p);
 /* The argmax of the row (a column where it has a map) after penalties, bias and mask; scratch [row_width]. */
-int greedy(workspace *w, const specc_options *o, const row *r, double *scratch, int32_t *token);
+int choose_greedy(workspace *w, const specc_options *o, const row *r, double *scratch, int32_t *token);
 
 /* Ranges of specc.h, SPECC_E_ARGUMENT outside them (options.c). check_bias uses the workspace's stamps. */
 int check_options(const specc_options *o);
@@ -67,11 +67,12 @@ int32_t draw(const double *p, const int32_t *ids, int32_t n, int rule, noise noi
     enum purpose purpose, double *block);
 
 /* What a token was drawn from: q [n_ids] or [map->n]; q NULL is one-hot. */
-typedef struct drawn {
+typedef struct draft_token {
   int32_t token;
   const double *q;
   const specc_draft_map *map;
-} drawn;
+} draft_token;
 /* Judges x against p [n_ids]. Returns 1 if it is accepted, else 0 and *token, what is emitted instead. */
-int judge(workspace *w, const double *p, drawn x, int rule, noise noise, int32_t position, int32_t *token);
+int judge(
+    workspace *w, const double *p, draft_token x, int rule, noise noise, int32_t position, int32_t *token);
 #endif

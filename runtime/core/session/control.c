@@ -17,7 +17,7 @@
 #define TRUSTED_ABOVE 1.05
 
 /* First guesses, in round numbers; a source's own counts soon outweigh them. */
-static double first_guess(int32_t source) {
+static double guess_first(int32_t source) {
   static const double lookup[] = {0.3, 0.3, 0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85};
   static const double unseen[] = {0.45, 0.45, 0.45, 0.45, 0.45, 0.45, 0.45, 0.45};
   if (source >= SOURCE_LOOKUP && source < SOURCE_TABLE)
@@ -29,10 +29,10 @@ static double first_guess(int32_t source) {
 }
 
 static double estimate(const control *c, int32_t source) {
-  return (c->accepted[source] + PRIOR * first_guess(source)) / (c->judged[source] + PRIOR);
+  return (c->accepted[source] + PRIOR * guess_first(source)) / (c->judged[source] + PRIOR);
 }
 
-static double width_cost(const specc_certificate *c, int32_t width) {
+static double find_cost(const specc_certificate *c, int32_t width) {
   for (int32_t i = 0; i < c->n_widths; i++)
     if (c->widths[i] == width) return c->call_ms[i];
   return 0;
@@ -42,23 +42,23 @@ void control_begin(control *c, const struct specc_model *m) {
   memset(c, 0, sizeof *c);
   c->pause = PAUSE_FIRST;
   c->draft_ms = m->certificate.draft_call_ms;
-  c->call_ms[0] = width_cost(&m->certificate, m->law_width);
+  c->call_ms[0] = find_cost(&m->certificate, m->law_width);
   c->priced = c->call_ms[0] > 0;
   for (int32_t k = 1; k <= m->k_max; k++) {
-    double cost = m->verify_width[k] ? width_cost(&m->certificate, m->verify_width[k]) : 0;
+    double cost = m->verify_width[k] ? find_cost(&m->certificate, m->verify_width[k]) : 0;
     c->call_ms[k] = cost > c->call_ms[k - 1] ? cost : c->call_ms[k - 1]; /* more rows are never cheaper */
   }
   c->tokens = 16;
   c->spent_ms = c->tokens * c->call_ms[0];
 }
 
-bool control_paused(control *c) {
+bool control_is_paused(control *c) {
   if (!c->resume_in) return false;
   c->resume_in--;
   return true;
 }
 
-void control_round(control *c, int32_t k) {
+void control_begin_round(control *c, int32_t k) {
   c->k = k;
   for (int32_t i = 0; i < SOURCES; i++) {
     c->judged[i] *= FADES;
@@ -69,7 +69,7 @@ void control_round(control *c, int32_t k) {
 }
 
 /* Chance that all nodes before `depth` stand. */
-static double reach(const control *c, int32_t depth) {
+static double estimate_reach(const control *c, int32_t depth) {
   double r = 1;
   for (int32_t i = 0; i < depth; i++) r *= estimate(c, c->source[i]);
   return r;
@@ -77,8 +77,8 @@ static double reach(const control *c, int32_t depth) {
 
 /* A row is worth asking for if this node, or a chain of nodes like it, brings more tokens than its time would
  * bring otherwise. */
-static bool worth(const control *c, int32_t depth, double chance, int32_t calls) {
-  double rate = c->tokens / c->spent_ms, gain = 0, here = reach(c, depth);
+static bool is_worth(const control *c, int32_t depth, double chance, int32_t calls) {
+  double rate = c->tokens / c->spent_ms, gain = 0, here = estimate_reach(c, depth);
   for (int32_t j = 1; depth + j <= c->k; j++) {
     gain += here *= chance;
     double cost = c->call_ms[depth + j] - c->call_ms[depth] + c->draft_ms * (calls ? calls + j - 1 : 0);
@@ -87,22 +87,22 @@ static bool worth(const control *c, int32_t depth, double chance, int32_t calls)
   return false;
 }
 
-int control_pays(control *c, int32_t depth, int32_t source, int32_t calls) {
+int control_weigh_node(control *c, int32_t depth, int32_t source, int32_t calls) {
   if (depth >= SPECC_MAX_K) return 0;
-  if (c->priced && !worth(c, depth, estimate(c, source), calls)) return 0;
+  if (c->priced && !is_worth(c, depth, estimate(c, source), calls)) return 0;
   bool unseen = source >= SOURCE_HEAD_UNSEEN && source < SOURCE_OTHER;
   *(unseen ? &c->unseen[depth] : &c->source[depth]) = source;
   return 1;
 }
 
-static void count(control *c, int32_t source, bool accepted) {
+static void count_node(control *c, int32_t source, bool accepted) {
   c->judged[source] += 1;
   c->accepted[source] += accepted;
 }
 
 /* Nodes whose being there may be known: up to the first rejection, and on while they are no draws; the first
  * draw after it is known to be there, what it drew is not, nor what came of that. */
-static int32_t knowable(const specc_request *r, const specc_proposal *d, int32_t n_accepted) {
+static int32_t count_knowable(const specc_request *r, const specc_proposal *d, int32_t n_accepted) {
   bool drawn = r->options.temperature > 0 && r->rule == SPECC_RULE_REJECTION;
   int32_t n = n_accepted + 1 < d->n ? n_accepted + 1 : d->n;
   for (; n < d->n; n++)
@@ -112,7 +112,7 @@ static int32_t knowable(const specc_request *r, const specc_proposal *d, int32_t
 
 /* After WINDOW rounds: pause if they cost more than plain decoding, forget old pauses if they clearly paid.
  */
-static void decide(control *c) {
+static void decide_pause(control *c) {
   double gain = c->tokens * c->call_ms[0] / c->spent_ms;
   if (++c->window < WINDOW) return;
   c->window = 0;
@@ -124,14 +124,14 @@ static void decide(control *c) {
   c->spent_ms = c->tokens * c->call_ms[0];
 }
 
-void control_judged(control *c, const specc_request *r, const specc_proposal *d, int32_t n_accepted) {
+void control_count_round(control *c, const specc_request *r, const specc_proposal *d, int32_t n_accepted) {
   for (int32_t i = 0; i < d->n && i <= n_accepted; i++) {
-    count(c, c->source[i], i < n_accepted);
-    if (c->unseen[i] && d->q[i]) count(c, c->unseen[i], i < n_accepted);
+    count_node(c, c->source[i], i < n_accepted);
+    if (c->unseen[i] && d->q[i]) count_node(c, c->unseen[i], i < n_accepted);
   }
   if (n_accepted == d->n && d->n < c->k && c->unseen[d->n])
-    count(c, c->unseen[d->n], false); /* it ran and did not propose */
-  int32_t n = knowable(r, d, n_accepted), calls = n == d->n && n < c->k && c->unseen[n];
+    count_node(c, c->unseen[d->n], false); /* it ran and did not propose */
+  int32_t n = count_knowable(r, d, n_accepted), calls = n == d->n && n < c->k && c->unseen[n];
   for (int32_t i = 0; i < n; i++) calls += d->q[i] != NULL;
   if (!c->priced || (!d->n && !calls)) return;
   c->spent_ms += c->call_ms[n] + c->draft_ms * calls;
@@ -140,5 +140,5 @@ void control_judged(control *c, const specc_request *r, const specc_proposal *d,
     c->tokens /= 2;
     c->spent_ms /= 2;
   }
-  decide(c);
+  decide_pause(c);
 }

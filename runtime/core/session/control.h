@@ -32,9 +32,9 @@ typedef struct control {
 
 void control_begin(
     control *c, const struct specc_model *m); /* a new generation knows nothing of the last one */
-bool control_paused(control *c);              /* asked once a round */
-void control_round(control *c, int32_t k);
-int control_pays(control *c, int32_t depth, int32_t source, int32_t calls);
+bool control_is_paused(control *c);           /* asked once a round */
+void control_begin_round(control *c, int32_t k);
+int control_weigh_node(control *c, int32_t depth, int32_t source, int32_t calls);
 /* Counts a round's nodes up to the first rejection. */
-void control_judged(control *c, const specc_request *r, const specc_proposal *d, int32_t n_accepted);
+void control_count_round(control *c, const specc_request *r, const specc_proposal *d, int32_t n_accepted);
 #endif

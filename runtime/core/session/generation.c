@@ -6,7 +6,7 @@
 
 /* Entries of the cache that hold for the new prompt as well: exact only where the prefill chunk is in the
  * law's class. */
-static int32_t shared_prefix(const specc_session *s, const int32_t *ids, int32_t n) {
+static int32_t count_shared_prefix(const specc_session *s, const int32_t *ids, int32_t n) {
   int32_t most = s->length < n - 1 ? s->length : n - 1, same = 0;
   if (!s->model->prefill_in_class) return 0;
   while (same < most && s->tokens[same] == ids[same]) same++;
@@ -16,10 +16,10 @@ static int32_t shared_prefix(const specc_session *s, const int32_t *ids, int32_t
 static int start(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
   bool lost =
       s->stats.reasons & SPECC_R_DRAFT_ERROR; /* the drafter was left out: its cache holds what it likes */
-  int code = session_request(s, r, ids, n);
+  int code = session_read_request(s, r, ids, n);
   if (code) return code;
   control_begin(&s->control, s->model);
-  int32_t keep = shared_prefix(s, ids, n);
+  int32_t keep = count_shared_prefix(s, ids, n);
   s->length = keep;
   memmove(s->tokens, ids, (size_t)n * sizeof *ids);
   s->n_tokens = s->n_prompt = n;
@@ -35,7 +35,7 @@ static int start(specc_session *s, const specc_request *r, const int32_t *ids, i
 
 int specc_session_start(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
   if (!s) return specc_error(SPECC_E_ARGUMENT, "no session was given");
-  if (!session_enter(s)) return session_busy();
+  if (!session_enter(s)) return refuse_busy_session();
   s->phase = PHASE_IDLE;
   int code = start(s, r, ids, n);
   session_leave(s);
@@ -78,7 +78,7 @@ static int decode(specc_session *s, specc_event *e) {
   if (s->request.max_new_tokens <= s->n_tokens - s->n_prompt) return finish(s, e, SPECC_FINISH_LENGTH);
   int code = session_propose(s);
   if (code) return code;
-  if (session_cancelled(s)) return finish(s, e, SPECC_FINISH_CANCELLED);
+  if (is_cancelled(s)) return finish(s, e, SPECC_FINISH_CANCELLED);
   if ((code = session_verify(s))) return code;
   e->proposed = s->proposal.n;
   e->accepted = s->n_emitted - 1;
@@ -97,7 +97,7 @@ static int step(specc_session *s, specc_event *e) {
   e->tokens = e->drafted = s->drafted;
   if (s->phase == PHASE_IDLE || s->phase == PHASE_DONE)
     return specc_error(SPECC_E_ARGUMENT, "the session has nothing under way; call specc_session_start first");
-  if (session_cancelled(s)) {
+  if (is_cancelled(s)) {
     finish(s, e, SPECC_FINISH_CANCELLED);
   } else if (s->phase == PHASE_PREFILL) {
     e->prefill = 1;
@@ -115,7 +115,7 @@ static int step(specc_session *s, specc_event *e) {
 
 int specc_session_step(specc_session *s, specc_event *e) {
   if (!s || !e) return specc_error(SPECC_E_ARGUMENT, "specc_session_step needs a session and an event");
-  if (!session_enter(s)) return session_busy();
+  if (!session_enter(s)) return refuse_busy_session();
   uint64_t mode = enter_arithmetic();
   int code = step(s, e);
   leave_arithmetic(mode);

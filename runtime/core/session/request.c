@@ -56,7 +56,7 @@ static int check_prompt(const specc_model *m, const int32_t *ids, int32_t n) {
   return SPECC_OK;
 }
 
-static uint64_t fresh_seed(void) {
+static uint64_t draw_seed(void) {
   uint64_t seed = 0;
 #if defined(__linux__)
   if (getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed) return seed;
@@ -72,11 +72,11 @@ static uint64_t fresh_seed(void) {
 }
 
 /* Why this request runs plain; 0: speculation is on. A model without a drafter was asked to be plain. */
-static uint32_t reasons_off(const specc_model *m, const specc_request *r) {
+static uint32_t find_reasons(const specc_model *m, const specc_request *r) {
   return m->reasons | (r->speculation && m->drafter.name ? 0 : SPECC_R_REQUESTED);
 }
 
-int session_request(struct specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
+int session_read_request(struct specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
   specc_model *m = s->model;
   int code;
   REFUSE(!r, "no request was given; fill one with specc_request_default");
@@ -92,10 +92,10 @@ int session_request(struct specc_session *s, const specc_request *r, const int32
   s->request.options.bias_ids = s->bias_ids;
   s->request.options.bias_values = s->bias_values;
   s->request.stop = NULL;
-  s->noise = (noise){r->seeded ? r->seed : fresh_seed(), r->sample, 0};
+  s->noise = (noise){r->seeded ? r->seed : draw_seed(), r->sample, 0};
   text_begin(&s->text, r, m->strip_leading_space);
   memset(&s->stats, 0, sizeof s->stats);
-  s->stats.reasons = reasons_off(m, r);
+  s->stats.reasons = find_reasons(m, r);
   s->stats.enabled = !s->stats.reasons;
   s->k = !s->stats.enabled ? 0 : r->k ? r->k : m->certificate.k ? m->certificate.k : m->k_max;
   return SPECC_OK;

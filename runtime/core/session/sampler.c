@@ -4,11 +4,11 @@
 #include "core/io/error.h"
 #include "core/session/session.h"
 
-bool sampler_cancelled(const specc_sampler *sampler) {
-  return session_cancelled(sampler->session);
+bool sampler_is_cancelled(const specc_sampler *sampler) {
+  return is_cancelled(sampler->session);
 }
 
-workspace *sampler_workspace(const specc_sampler *sampler) {
+workspace *sampler_get_workspace(const specc_sampler *sampler) {
   return &sampler->session->work;
 }
 
@@ -19,16 +19,16 @@ static int check_depth(const specc_sampler *sampler, int32_t depth, const char *
 }
 
 /* The largest probability of a row at temperature 1; q is scratch. */
-static int top_of_greedy(specc_session *s, const row *r, double *q, double *top) {
+static int find_greedy_top(specc_session *s, const row *r, double *q, double *top) {
   specc_options soft = s->request.options;
   soft.temperature = 1;
-  int code = distribution(&s->work, &soft, r, q);
+  int code = compute_distribution(&s->work, &soft, r, q);
   *top = 0;
   for (int32_t i = 0; !code && i < row_width(r); i++) *top = q[i] > *top ? q[i] : *top;
   return code;
 }
 
-static double largest_of(const double *q, int32_t n) {
+static double find_largest(const double *q, int32_t n) {
   double top = 0;
   for (int32_t i = 0; i < n; i++) top = q[i] > top ? q[i] : top;
   return top;
@@ -42,11 +42,11 @@ int specc_draft_shape(specc_sampler *sampler, const float *logits, int32_t n_log
   if (!logits || !q || n_logits < 1 || (map && (map->n_ids != s->model->n_ids || n_logits < map->n)))
     return specc_error(SPECC_E_ARGUMENT,
         "specc_draft_shape needs logits, q, and a map of the target's ids with a logit for each column");
-  row r = session_row(s, logits, n_logits, depth);
+  row r = session_get_row(s, logits, n_logits, depth);
   r.map = map;
-  if (top && s->request.options.temperature == 0 && (code = top_of_greedy(s, &r, q, top))) return code;
-  if ((code = distribution(&s->work, &s->request.options, &r, q))) return code;
-  if (top && s->request.options.temperature > 0) *top = largest_of(q, row_width(&r));
+  if (top && s->request.options.temperature == 0 && (code = find_greedy_top(s, &r, q, top))) return code;
+  if ((code = compute_distribution(&s->work, &s->request.options, &r, q))) return code;
+  if (top && s->request.options.temperature > 0) *top = find_largest(q, row_width(&r));
   return SPECC_OK;
 }
 
@@ -85,7 +85,7 @@ int specc_draft_put(specc_sampler *sampler, int32_t depth, int32_t token) {
 int specc_draft_pays(specc_sampler *sampler, int32_t depth, int32_t source, int32_t calls) {
   if (!sampler || depth < 0 || depth >= SPECC_MAX_K || source < 0 || source >= SOURCES) return 0;
   specc_session *s = sampler->session;
-  return control_pays(&s->control, depth, source, calls);
+  return control_weigh_node(&s->control, depth, source, calls);
 }
 
 int specc_draft_draw(

@@ -9,7 +9,7 @@ struct specc_sampler {
 };
 
 /* True once the generation is to end: a drafter then makes no further engine call. */
-bool sampler_cancelled(const specc_sampler *sampler);
+bool sampler_is_cancelled(const specc_sampler *sampler);
 /* Scratch for rows of the target's ids, free between the calls of the sampler. */
-workspace *sampler_workspace(const specc_sampler *sampler);
+workspace *sampler_get_workspace(const specc_sampler *sampler);
 #endif

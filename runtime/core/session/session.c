@@ -63,12 +63,12 @@ void session_leave(specc_session *s) {
   atomic_flag_clear(&s->busy);
 }
 
-int session_busy(void) {
+int refuse_busy_session(void) {
   return specc_error(
       SPECC_E_BUSY, "the session is in use by another thread; give each thread a session of its own");
 }
 
-bool session_cancelled(const specc_session *s) {
+bool is_cancelled(const specc_session *s) {
   return atomic_load(&s->cancel);
 }
 
@@ -82,7 +82,7 @@ void session_keep_hidden(specc_session *s, int32_t rows) {
 }
 
 /* The row that decides the token at index n_tokens + depth. */
-row session_row(const specc_session *s, const float *logits, int32_t n_logits, int32_t depth) {
+row session_get_row(const specc_session *s, const float *logits, int32_t n_logits, int32_t depth) {
   const specc_model *m = s->model;
   bool bans_end = s->n_tokens + depth - s->n_prompt < s->request.min_new_tokens && !s->request.ignore_eos;
   return (row){logits, n_logits, m->n_ids, s->tokens, s->n_tokens + depth, s->n_prompt, m->eos,
@@ -103,7 +103,7 @@ int specc_session_stats(const specc_session *s, specc_stats *stats) {
   if (!s || !stats)
     return specc_error(SPECC_E_ARGUMENT, "specc_session_stats needs a session and a place for the numbers");
   specc_session *locked = (specc_session *)s; /* the mark that a thread is inside is not the caller's data */
-  if (!session_enter(locked)) return session_busy();
+  if (!session_enter(locked)) return refuse_busy_session();
   *stats = s->stats;
   stats->target_length = s->length;
   session_leave(locked);

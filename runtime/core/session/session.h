@@ -50,16 +50,16 @@ struct specc_session {
  * error of the others. */
 bool session_enter(specc_session *s);
 void session_leave(specc_session *s);
-int session_busy(void);
-bool session_cancelled(const specc_session *s);
+int refuse_busy_session(void);
+bool is_cancelled(const specc_session *s);
 /* Keeps the hidden states of the call just made, whose row 0 stands at `length`, where a drafter reads them.
  */
 void session_keep_hidden(specc_session *s, int32_t rows);
 /* The row that decides the token at index n_tokens + depth. */
-row session_row(const specc_session *s, const float *logits, int32_t n_logits, int32_t depth);
+row session_get_row(const specc_session *s, const float *logits, int32_t n_logits, int32_t depth);
 
 /* request.c: checks a request and its prompt, and copies the request. */
-int session_request(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n);
+int session_read_request(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n);
 /* round.c: fills proposal; a drafter that fails is left out and never fails the session. */
 int session_propose(specc_session *s);
 /* round.c: one target call and its judgement into emitted[]. */

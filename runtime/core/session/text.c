@@ -44,7 +44,7 @@ int text_append(text_state *t, const uint8_t *bytes, size_t n) {
 }
 
 /* Bytes at the end that a stop string may still claim. */
-static size_t held_back(const text_state *t) {
+static size_t count_held_back(const text_state *t) {
   size_t most = (size_t)(t->longest > 0 ? t->longest - 1 : 0);
   for (size_t n = most < t->n ? most : t->n; n > 0; n--)
     for (int32_t i = 0; i < t->n_stop; i++)
@@ -55,7 +55,7 @@ static size_t held_back(const text_state *t) {
 /* Length of the UTF-8 sequence at b (1 to 4), negative: that many bytes are invalid, 0: it may still become
  * whole. Unicode 15, table 3-7; invalid bytes are counted as maximal subparts, as the Rust and Python
  * decoders do. */
-static int sequence(const uint8_t *b, size_t n) {
+static int measure_sequence(const uint8_t *b, size_t n) {
   static const struct {
     uint8_t first, last, low, high;
     int length;
@@ -75,10 +75,10 @@ static int sequence(const uint8_t *b, size_t n) {
 }
 
 const char *text_show(text_state *t, int finished, int32_t *n) {
-  size_t end = t->n - (finished ? 0 : held_back(t)), out = 0;
+  size_t end = t->n - (finished ? 0 : count_held_back(t)), out = 0;
   while (t->shown < end) {
     size_t left = end - t->shown;
-    int length = sequence(t->bytes + t->shown, left);
+    int length = measure_sequence(t->bytes + t->shown, left);
     if (length == 0 && !finished) break;
     size_t used = length > 0 ? (size_t)length : length < 0 ? (size_t)-length : left;
     if (length > 0)

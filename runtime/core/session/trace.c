@@ -5,7 +5,7 @@
 
 /* A q over a reduced vocabulary, spread over all ids where it lies: column c moves to ids[c] >= c, the
  * highest first. */
-static const double *spread(specc_session *s, int32_t slot) {
+static const double *spread_q(specc_session *s, int32_t slot) {
   specc_proposal *d = &s->proposal;
   const specc_draft_map *map = d->map[slot];
   double *q = s->q + (size_t)slot * (size_t)s->model->n_ids;
@@ -26,7 +26,7 @@ void session_trace(specc_session *s, int32_t slot, int accepted) {
   bool drawn = !greedy && s->request.rule == SPECC_RULE_REJECTION;
   int32_t position = s->n_tokens + slot, emitted = s->emitted[slot],
           x = judged ? s->proposal.token[slot] : -1;
-  const double *q = judged ? spread(s, slot) : NULL;
+  const double *q = judged ? spread_q(s, slot) : NULL;
   s->decisions[s->n_decisions++] = (specc_decision){.position = position,
       .drafted = x,
       .emitted = emitted,
@@ -39,8 +39,8 @@ void session_trace(specc_session *s, int32_t slot, int accepted) {
                            : 1,
       .p_emitted = greedy ? 1 : s->p[emitted],
       .q = q,
-      .u = drawn && judged ? noise_uniform(s->noise, position, PURPOSE_ACCEPT) : -1,
-      .draw = drawn && !accepted ? noise_uniform(s->noise, position, PURPOSE_TARGET) : -1};
+      .u = drawn && judged ? draw_uniform(s->noise, position, PURPOSE_ACCEPT) : -1,
+      .draw = drawn && !accepted ? draw_uniform(s->noise, position, PURPOSE_TARGET) : -1};
 }
 
 int specc_session_trace(specc_session *s, int32_t on) {
