@@ -1,4 +1,4 @@
-"""Draft heads in training: parameters, loss, tensors of the file. One function a kind, named by its record."""
+"""Draft heads in training: parameters, loss, tensors. One function a kind, named by its record."""
 
 from __future__ import annotations
 
