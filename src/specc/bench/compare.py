@@ -13,11 +13,11 @@ from specc.errors import InputError
 Json = dict[str, Any]
 KEY = ("class", "mode", "temperature", "rule")
 NOTED = ("cpu", "threads", "kernels", "bundle", "max_new_tokens", "repeats")
-"""What may differ between two reports and is then said."""
+"""Settings that may differ between two reports; differences are listed in the notes."""
 
 
 def load_report(path: Path) -> Json:
-    """A saved report. Raises InputError for a file that is none."""
+    """A saved report. Raises InputError for any other file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -61,19 +61,19 @@ def compare_reports(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
 
 
 def make_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What makes two rows the same measurement."""
+    """Two rows with equal keys are measurements of the same thing."""
     return tuple(row[key] for key in KEY)
 
 
 def compute_ratio(row: Mapping[str, Any], before: Mapping[str, Any]) -> Json:
-    """This row against the one before."""
+    """Speed of a row, speed of the same row before, and their ratio."""
     fast, slow = row["tokens_per_second"], before["tokens_per_second"]
     change = {"tokens_per_second": fast, "tokens_per_second_before": slow, "ratio": fast / max(slow, 1e-12)}
     return {**{key: row[key] for key in KEY}, **change}
 
 
 def list_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Differences that a reader should know of."""
+    """One sentence for each difference of the settings that affects speed."""
     found = [f"{n}: {one.get(n)} against {other.get(n)}" for n in NOTED if one.get(n) != other.get(n)]
     unknown = one["power"]["mode"] == UNKNOWN
     return found + (["the power modes are unknown: this system does not tell them"] if unknown else [])

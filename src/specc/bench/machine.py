@@ -76,7 +76,7 @@ def find_mode_name(configuration: str, number: int) -> str:
 
 
 def read_clocks(root: Path) -> dict[str, dict[str, float]]:
-    """By CPU its clock now and the largest it may take, MHz."""
+    """For each CPU its present clock and the highest allowed, MHz."""
     out = {}
     for folder in sorted((root / CPU).glob("cpu[0-9]*/cpufreq")):
         files = {"now": "scaling_cur_freq", "max": "scaling_max_freq"}
@@ -86,7 +86,7 @@ def read_clocks(root: Path) -> dict[str, dict[str, float]]:
 
 
 def read_temperatures(root: Path | None = None) -> dict[str, float]:
-    """By thermal zone, degrees Celsius, now."""
+    """Present temperature of each thermal zone, degrees Celsius."""
     out = {}
     for folder in sorted(((root or ROOT) / "sys/class/thermal").glob("thermal_zone*")):
         value = read_small_file(folder / "temp")
@@ -96,7 +96,7 @@ def read_temperatures(root: Path | None = None) -> dict[str, float]:
 
 
 def read_small_file(path: Path) -> str | None:
-    """A small file's text; None where it cannot be read or says nothing."""
+    """A small file's text; None where it cannot be read or is empty."""
     try:
         return path.read_text(errors="replace").strip() or None
     except OSError:
@@ -123,7 +123,7 @@ def compare_modes(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | Non
 
 
 def reset_peak() -> bool:
-    """Begin a new measure of this process's peak memory; false where the system cannot."""
+    """Resets the peak memory of this process; false where the system cannot."""
     try:
         (ROOT / "proc/self/clear_refs").write_text("5")
         return True
@@ -132,7 +132,7 @@ def reset_peak() -> bool:
 
 
 def read_peak_mb() -> float:
-    """Peak memory of this process since forget_peak, 2^20 bytes; since its start where that cannot be
+    """Peak memory of this process since reset_peak, 2^20 bytes; since its start where that cannot be
     told.
     """
     found = re.search(r"VmHWM:\s+(\d+) kB", read_small_file(ROOT / "proc/self/status") or "")
@@ -148,7 +148,7 @@ def name_processor() -> str:
 
 
 def read_load() -> float | None:
-    """Programs that wanted to run in the last minute, on average."""
+    """Load average of the last minute; None where the system has none."""
     try:
         return os.getloadavg()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""What the bench asks: the prompt classes that come along, or the user's own file."""
+"""The prompts of the bench, by class: those that ship with the package, or the user's own file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Classes = dict[str, list[str]]
 
 
 def load_shipped(split: str) -> Classes:
-    """The prompts that come along: `held-out` (nothing was trained on them) or `tuning`."""
+    """The prompts that ship with the package: `held-out` (nothing was trained on them) or `tuning`."""
     from specc.calib.prompts import load
 
     return load(split)

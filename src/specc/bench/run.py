@@ -30,7 +30,7 @@ class BenchRequest:
     against: Path | None = None
     """A saved report; None: plain decoding alone."""
     prompts: Path | None = None
-    """None: those that come along."""
+    """None: the prompts that ship with the package."""
     split: str = "held-out"
     temperatures: tuple[float, ...] = (0.0, 0.8)
     rules: tuple[str, ...] = ("rejection",)
@@ -44,13 +44,17 @@ class BenchRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self) -> tuple[Setting, ...]:
-        """Each temperature with each rule; at temperature 0 the rules are one."""
+        """Each temperature with each rule; at temperature 0 all rules decode alike, so the first stands for
+        all.
+        """
         pairs = [(t, rule) for t in self.temperatures for rule in (self.rules if t > 0 else self.rules[:1])]
         return tuple(Setting(t, rule) for t, rule in dict.fromkeys(pairs))
 
 
 def bench(request: BenchRequest, progress: Progress = no_progress) -> Json:
-    """The JSON of `specc bench`. Raises as opening does, for unusable prompts and for other power modes."""
+    """The JSON of `specc bench`. Raises what opening a bundle raises, InputError for unusable prompts
+    and for a saved report of another power mode, EnvironmentFault where the power mode changes meanwhile.
+    """
     if request.folder.is_file():
         return add_comparison(compare.load_report(request.folder), request.against)
     power = machine.read_power()
@@ -115,12 +119,11 @@ def describe_environment(
         "python": platform.python_version(),
         info.backend or "backend": info.backend_version or cache.version_of("onnxruntime"),
     }
-    found = info.certificate
     certificate = {
-        "kind": found.kind,
-        "k": found.k,
-        "widths": found.classes,
-        "break_even": report.compute_break_even(found, info.k_max),
+        "kind": info.certificate.kind,
+        "k": info.certificate.k,
+        "widths": info.certificate.classes,
+        "break_even": report.compute_break_even(info.certificate, info.k_max),
     }
     spec = {"enabled": info.enabled, "reasons": list(info.reasons), "drafter": info.drafter}
     return {
@@ -144,7 +147,7 @@ def describe_environment(
 
 
 def refuse_against(power: Json, against: Path | None) -> None:
-    """No minutes of measuring for a report that will not compare."""
+    """Raises InputError before anything is measured where the saved report has another power mode."""
     if against is not None:
         saved = compare.load_report(against)
         compare.refuse_other_mode(
@@ -153,7 +156,7 @@ def refuse_against(power: Json, against: Path | None) -> None:
 
 
 def refuse_change(before: Json) -> None:
-    """A run over two power modes is a run of neither."""
+    """Raises EnvironmentFault where the power mode changed while the bench ran."""
     different = machine.compare_modes(before, machine.read_power())
     if different:
         raise EnvironmentFault(

@@ -1,6 +1,4 @@
-"""What an engine would run otherwise than the graph says: types without kernels, operators that it does not
-have.
-"""
+"""Where an engine would deviate from the graph: types without kernels, operators that it does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lint reports: a node, why its rows may not be verified together, and what to do."""
+"""A finding of the lint: a node, why its rows may not be verified together, and what to do."""
 
 from __future__ import annotations
 

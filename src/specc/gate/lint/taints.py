@@ -1,4 +1,6 @@
-"""What shapes do not say: values picked from some rows, data against places, masks, attention weights."""
+"""Marks that shapes do not carry: values picked from some rows, data or positions, masks, attention
+weights.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ def is_spread(node: Any, facts: Facts) -> bool:
 
 
 def learn_taints(node: Any, facts: Facts, blamed: bool) -> None:
-    """Passes the marks of the inputs on; blamed: a finding was made of this node, so that its output is told
-    once.
+    """Passes the marks of the inputs on to the outputs; blamed: this node has a finding, so its output is not
+    reported again.
     """
     if operator_name(node) in VALUELESS:
         return

@@ -1,5 +1,6 @@
-"""The walk over a graph and the graphs within it: each node is judged by what is known so far, then it is
-learnt.
+"""The walk over a graph and the graphs within it.
+
+Each node is judged by the facts about its inputs; then the facts about its outputs are derived.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def judge_outputs(graph: Any, facts: Facts) -> Iterator[Finding]:
 
 
 def _onnx() -> Any:
-    """The onnx package, which only building needs."""
+    """The onnx package. Raises EnvironmentFault where it is not installed: only building needs it."""
     try:
         import onnx
     except ImportError:
