@@ -22,7 +22,6 @@ from specc.contracts.bundle.manifest import read_bundle, verify_bundle
 from specc.contracts.bundle.tables import decode_calibration
 from specc.errors import EnvironmentFault, InputError, JudgeError, RecipeError
 from specc.pipeline.build import build
-from specc.pipeline.source_code import code_hash, source_files
 
 Write = Callable[..., Path]
 
@@ -95,32 +94,6 @@ def test_a_changed_tool_or_source_is_seen(
     monkeypatch.setattr("specc.pipeline.export.code_hash", lambda *names: "changed")
     build(write_recipe(), out=tmp_path / "b")
     assert fake_model.exports == 3
-
-
-def test_code_hash_covers_the_package() -> None:
-    assert len({code_hash(name) for name in ("specc.exporter", "specc.calib", "specc.gate.lint")}) == 3
-    assert len(source_files("specc.exporter")) > 5 and source_files("specc.nothing") == {}
-
-
-def test_code_hash_covers_subfolders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is split into folders is hashed as before: an edit in any of them is seen, elsewhere it
-    is not.
-    """
-    deep = tmp_path / "hashed_package" / "deep"
-    deep.mkdir(parents=True)
-    for folder in (deep.parent, deep):
-        (folder / "__init__.py").write_text("")
-    (deep / "module.py").write_text("a = 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    def hashes() -> list[str]:
-        code_hash.cache_clear()
-        return [code_hash(name) for name in ("hashed_package", "hashed_package.deep", "specc.calib")]
-
-    before = hashes()
-    (deep / "module.py").write_text("a = 2\n")
-    after = hashes()
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
 
 
 @pytest.mark.parametrize(

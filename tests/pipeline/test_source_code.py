@@ -22,7 +22,7 @@ from specc.pipeline import (
     ranges,
     tokenizer,
 )
-from specc.pipeline.source_code import code_hash, covered_modules
+from specc.pipeline.source_code import code_hash, covered_modules, source_files
 
 STAGES = {
     "spec": checkpoint.CODE,
@@ -43,6 +43,32 @@ def test_an_unknown_name_is_an_error() -> None:
     """A module that was moved cannot drop out of a key unseen."""
     with pytest.raises(ModuleNotFoundError, match="specc.exporter.tensorrt_child"):
         code_hash("specc.exporter.tensorrt_child")
+
+
+def test_code_hash_covers_the_package() -> None:
+    assert len({code_hash(name) for name in ("specc.exporter", "specc.calib", "specc.gate.lint")}) == 3
+    assert len(source_files("specc.exporter")) > 5 and source_files("specc.nothing") == {}
+
+
+def test_code_hash_covers_subfolders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is split into folders is hashed as before: an edit in any of them is seen, elsewhere it
+    is not.
+    """
+    deep = tmp_path / "hashed_package" / "deep"
+    deep.mkdir(parents=True)
+    for folder in (deep.parent, deep):
+        (folder / "__init__.py").write_text("")
+    (deep / "module.py").write_text("a = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def hashes() -> list[str]:
+        code_hash.cache_clear()
+        return [code_hash(name) for name in ("hashed_package", "hashed_package.deep", "specc.calib")]
+
+    before = hashes()
+    (deep / "module.py").write_text("a = 2\n")
+    after = hashes()
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
 
 
 def test_imports_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -49,17 +50,10 @@ def distill_verb(
     recipe: str,
     folder: Path | None,
     kind: str,
-    data: Path | None,
-    prompts: Path | None,
-    tokens: int,
-    epochs: int,
-    leave_out: str | None,
-    ids: int,
     layers: int | None,
-    seed: int,
     table: bool,
-    min_count: int,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Train a draft for the target of RECIPE on the target's own answers. Run again, it goes on where it
     stopped.
@@ -70,21 +64,8 @@ def distill_verb(
     from specc.distill.request import DistillRequest
 
     refuse_unused(kind, table)
-    request = DistillRequest(
-        recipe_path(recipe),
-        kind=kind,
-        out=folder,
-        data=data,
-        prompts=prompts,
-        tokens=tokens,
-        epochs=epochs,
-        leave_out=leave_out,
-        ids=ids,
-        seed=seed,
-        table=table or kind == "table",
-        min_count=min_count,
-        layers=layers or 0,
-    )
+    path, with_table = recipe_path(recipe), table or kind == "table"
+    request = DistillRequest(path, kind=kind, out=folder, table=with_table, layers=layers or 0, **settings)
     result = distill(request, ProgressLine())
     if as_json:
         files = [asdict(file) for file in result.files]

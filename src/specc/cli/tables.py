@@ -93,13 +93,13 @@ def print_plan(plan: Plan, fit: str) -> None:
     print_table(f"{plan.recipe.name} on {plan.hardware.name}", ("what", "value"), rows)
 
 
-def print_bundle(found: Mapping[str, Any]) -> None:
+def print_bundle(contents: Mapping[str, Any]) -> None:
     """What is inside and why speculation is on or off."""
-    certificate, spec, numbers = found["certificate"], found["speculation"], found["plan"]
-    total = sum(file["bytes"] for file in found["files"])
+    certificate, spec, numbers = contents["certificate"], contents["speculation"], contents["plan"]
+    total = sum(file["bytes"] for file in contents["files"])
     classes = " ".join("[" + ",".join(map(str, group)) + "]" for group in certificate["widths"]) or "none"
     rows = [
-        ("digest", found["digest"]),
+        ("digest", contents["digest"]),
         ("speculation", spec["why"]),
         ("certificate", f"{certificate['kind']}, device {certificate['device']}"),
         ("width classes", f"{classes}, law width {certificate['law_width']}"),
@@ -111,15 +111,15 @@ def print_bundle(found: Mapping[str, Any]) -> None:
             "not measured" if certificate["tv_bound"] is None else f"<= {certificate['tv_bound']:g}",
         ),
         *((f"not in force: {Path(n['file']).name}", n["note"]) for n in certificate["notes"]),
-        ("lint", format_lint(found["lint"])),
+        ("lint", format_lint(contents["lint"])),
         ("plan", f"K = {numbers['k']}, context {numbers['context']}, draft {numbers['draft']}"),
         ("weights", f"layers {numbers['schemes']['layers']}, head {numbers['schemes']['head']}"),
-        *((f"products of {name}", format_types(types)) for name, types in found["types"].items()),
-        *(("head", note) for note in list_head_notes(found)),
+        *((f"products of {name}", format_types(types)) for name, types in contents["types"].items()),
+        *(("head", note) for note in list_head_notes(contents)),
         *(("chosen", sentence(facts)) for facts in [numbers.get("choice")] if facts),
-        ("files", f"{len(found['files'])}, {format_megabytes(total)}, all as hashed"),
+        ("files", f"{len(contents['files'])}, {format_megabytes(total)}, all as hashed"),
     ]
-    print_table(found["name"], ("what", "value"), rows)
+    print_table(contents["name"], ("what", "value"), rows)
 
 
 def print_engines(engines: Mapping[str, Mapping[str, Any]]) -> None:
@@ -147,9 +147,9 @@ def format_types(types: Mapping[str, Any]) -> str:
     return f"{products or 'none'} ({types['source']}){stray}"
 
 
-def list_head_notes(found: Mapping[str, Any]) -> list[str]:
+def list_head_notes(contents: Mapping[str, Any]) -> list[str]:
     """What nobody could check of a published head."""
-    draft = found["provenance"].get("draft")
+    draft = contents["provenance"].get("draft")
     return [str(draft["note"])] if isinstance(draft, dict) and draft.get("note") else []
 
 
@@ -212,18 +212,18 @@ def check_row(check: Mapping[str, Any]) -> tuple[str, ...]:
     return str(check["name"]), value, limit, format_verdict(check["passed"])
 
 
-def print_diff(found: Mapping[str, Any]) -> None:
+def print_diff(report: Mapping[str, Any]) -> None:
     """What differs between two models, and each limit."""
-    kl, tv, top1, text = found["kl"], found["tv"], found["top1"], found["perplexity"]
-    equal = f"{found['same_bits']} of {found['rows']} rows equal"
-    law = "the same, bit for bit" if found["same_law"] else f"different, {equal}"
-    size, speed = found["size"], found["speed"]
+    kl, tv, top1, text = report["kl"], report["tv"], report["top1"], report["perplexity"]
+    equal = f"{report['same_bits']} of {report['rows']} rows equal"
+    law = "the same, bit for bit" if report["same_law"] else f"different, {equal}"
+    size, speed = report["size"], report["speed"]
     rows = [
         ("law", law),
         ("KL(A || B)", format_spread(kl["a_b"])),
         ("KL(B || A)", format_spread(kl["b_a"])),
         ("total variation", format_spread(tv)),
-        ("same most probable token", f"{top1['agreement']:.4f}, {top1['flips']} of {found['rows']} differ"),
+        ("same most probable token", f"{top1['agreement']:.4f}, {top1['flips']} of {report['rows']} differ"),
         ("perplexity", f"{text['a']:.5g} and {text['b']:.5g}, ratio {text['ratio']:.5f}"),
         (
             "target's size",
@@ -233,13 +233,13 @@ def print_diff(found: Mapping[str, Any]) -> None:
             "a plain token",
             f"{speed['a_ms']:.3g} and {speed['b_ms']:.3g} ms, in turn" if speed else "not compared",
         ),
-        ("text", f"{found['text']['origin']}, {found['text']['tokens']} tokens"),
+        ("text", f"{report['text']['origin']}, {report['text']['tokens']} tokens"),
     ]
-    print_table(f"A {found['a']['name']}, B {found['b']['name']}", ("what", "A and B"), rows)
-    print_flips(found["examples"])
-    checks = [check_row(check) for check in found["checks"]]
+    print_table(f"A {report['a']['name']}, B {report['b']['name']}", ("what", "A and B"), rows)
+    print_flips(report["examples"])
+    checks = [check_row(check) for check in report["checks"]]
     if checks:
-        print_table(f"diff: {found['verdict']}", ("check", "value", "limit", "verdict"), checks)
+        print_table(f"diff: {report['verdict']}", ("check", "value", "limit", "verdict"), checks)
 
 
 def print_flips(examples: Sequence[Mapping[str, Any]]) -> None:

@@ -96,13 +96,13 @@ def graph_of(part: Mapping[str, Any]) -> str:
     return f"{Path(part['file']).stem}.onnx"
 
 
-def check_device(bundle: Bundle, hardware: Hardware, here: Gpu) -> None:
+def check_device(bundle: Bundle, hardware: Hardware, device: Gpu) -> None:
     """Raise EnvironmentFault unless the GPU is of the kind that the bundle is for."""
     wanted = gpu_sm(hardware)
-    if here.sm != wanted:
-        found = f"this GPU ({here.name}) is SM {here.sm}"
+    if device.sm != wanted:
+        actual = f"this GPU ({device.name}) is SM {device.sm}"
         raise EnvironmentFault(
-            f"{bundle.folder} is for SM {wanted} ({hardware.name}) and {found}; build for that target"
+            f"{bundle.folder} is for SM {wanted} ({hardware.name}) and {actual}; build for that target"
         )
 
 

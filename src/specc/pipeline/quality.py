@@ -30,11 +30,11 @@ def judge_quality(
     recipe = planned.plan.recipe
     quality = {name: graph.facts for name, graph in graphs.items()}
     limits = {name: getattr(recipe.gate, name) for name in ("kl_max", "top1_min", "perplexity_max")}
-    wrong = list_missed_limits(quality["target"]["quality"], **limits)
-    if wrong:
+    missed = list_missed_limits(quality["target"]["quality"], **limits)
+    if missed:
         advice = "use a scheme with more bits, or other limits under 'gate'"
         worst = describe_worst_groups(measure_sensitivity(planned, clock))
-        why = f"{'; '.join(wrong)}; worst alone are {worst}"
+        why = f"{'; '.join(missed)}; worst alone are {worst}"
         raise JudgeError(f"{recipe.file}: the quantized target is not good enough: {why}; {advice}")
     if sensitivity:
         quality["target"] = {**quality["target"], "sensitivity": measure_sensitivity(planned, clock)}

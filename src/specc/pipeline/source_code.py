@@ -46,9 +46,9 @@ def covered_modules(*names: str) -> dict[str, Path]:
         module, path = waiting.popitem()
         covered[module] = path
         for imported in () if is_exempt(module) else imported_modules(path):
-            found = module_file(imported)
-            if found is not None and imported not in covered and not is_exempt(imported):
-                waiting[imported] = found
+            file = module_file(imported)
+            if file is not None and imported not in covered and not is_exempt(imported):
+                waiting[imported] = file
     return covered
 
 
