@@ -54,7 +54,7 @@ def bench_verb(
     ignore_eos: bool,
     html: Path | None,
     as_json: bool,
-    **asked: Any,
+    **settings: Any,
 ) -> None:
     """Measure BUNDLE's speculative against its plain decoding; or compare BUNDLE, a saved report, with
     another.
@@ -68,7 +68,7 @@ def bench_verb(
         name: value for name, value in (("k", k), ("ignore_eos", ignore_eos or None)) if value is not None
     }
     saved = None if against == PLAIN else Path(against)
-    request = run.BenchRequest(bundle, saved, options=options, **asked)
+    request = run.BenchRequest(bundle, saved, options=options, **settings)
     with StageBars() as bars:
         report = run.bench(request, bars.report)
     if html is not None:

@@ -67,7 +67,7 @@ def answer_prompts(target: CheckpointRecord, progress: Progress) -> list[Sample]
     return [sample for sample in samples if sample.temperature == 0 and len(sample.answer) > 2]
 
 
-# ---------------------------------------------------------------------- one function a kind (contracts.draft_kinds)
+# ------------------------------------------------------------ one function a kind (contracts.draft_kinds)
 
 
 def open_lookup(planned: Planned, part: Draft, most: int) -> Propose:
