@@ -1,4 +1,4 @@
-"""Each of specc's own products and embeddings by itself, against the float weight that its packed bytes stand for."""
+"""Each specc::MatMul and specc::Embedding alone, against the float weight that its packed bytes stand for."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from specc.exporter.graph.graph import read_constant
 from specc.exporter.lower.cpu_layout import GATED, GROUP, count_inputs, unpack
 
 ROWS = 3
-OUTPUTS = 4096  # unpacked at a time, to bound memory
-BOUND = 2e-3  # the reference rounds activations as the operator does, so what is left is the order of sums
+OUTPUTS = 4096  # outputs unpacked at a time, to bound memory
+BOUND = 2e-3  # the reference rounds activations as the operator does; only the order of sums differs
 
 
 def measure_product_error(node: ir.Node, rng: np.random.Generator) -> float:
-    """Relative error of one specc::MatMul over random rows, with the norm, bias, gate and residual that it has."""
+    """Relative error of one specc::MatMul over random rows, with its norm, bias, gate and residual."""
     packed, norm, bias, residual = (read_constant(value) for value in (*node.inputs, None, None, None)[1:5])
     assert packed is not None
     has_residual = len(node.inputs) > 4 and node.inputs[4] is not None
@@ -42,14 +42,14 @@ def apply_norm(x: np.ndarray, weight: np.ndarray | None, epsilon: float) -> np.n
 
 
 def round_activations(x: np.ndarray) -> np.ndarray:
-    """Rows [r, k] as the operators see them: int8 by block of 32, largest value at 127."""
+    """Rows [r, k] rounded as the operators round them: int8 per block of 32, the largest value at 127."""
     blocks = x.reshape(x.shape[0], -1, BLOCK).astype(np.float64)
     step = np.abs(blocks).max(-1, keepdims=True) / 127
     return np.asarray(np.rint(blocks / np.where(step == 0, 1, step)) * step, np.float32).reshape(x.shape)
 
 
 def compute_product(x: np.ndarray, packed: np.ndarray, attributes: Any) -> np.ndarray:
-    """x [r, k] times the unpacked weight, gated where the node is; fp32 [r, kept]."""
+    """x [r, k] times the unpacked weight, with the gate of a gated node; fp32 [r, kept]."""
     kind, n = KINDS[attributes["kind"]], attributes["outputs"]
     groups = packed.reshape(-(-n // GROUP), -1)
     step = OUTPUTS // GROUP
@@ -62,14 +62,14 @@ def compute_product(x: np.ndarray, packed: np.ndarray, attributes: Any) -> np.nd
 
 
 def apply_gate(y: np.ndarray) -> np.ndarray:
-    """silu(gate) * up of columns in turns of 8: fp32 [r, 2 n] -> [r, n]."""
-    turns = y.reshape(y.shape[0], -1, 2, GATED)
-    gate, up = turns[:, :, 0].reshape(y.shape[0], -1), turns[:, :, 1].reshape(y.shape[0], -1)
+    """silu(gate) * up, of columns in alternating runs of 8: fp32 [r, 2 n] -> [r, n]."""
+    runs = y.reshape(y.shape[0], -1, 2, GATED)
+    gate, up = runs[:, :, 0].reshape(y.shape[0], -1), runs[:, :, 1].reshape(y.shape[0], -1)
     return np.asarray(gate / (1 + np.exp(-gate.astype(np.float64))) * up, np.float32)
 
 
 def measure_embedding_error(node: ir.Node, rng: np.random.Generator) -> float:
-    """Relative error of one specc::Embedding: the first id, the last one and some between."""
+    """Relative error of one specc::Embedding over the first id, the last id and 62 random ones."""
     packed = read_constant(node.inputs[1])
     assert packed is not None
     a = {name: attribute.value for name, attribute in node.attributes.items()}

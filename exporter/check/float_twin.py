@@ -1,4 +1,4 @@
-"""The same graph with bfloat16 computed in fp32: what ONNX Runtime's CPU can run where it has no bfloat16 operators."""
+"""A bfloat16 graph computed in fp32, which ONNX Runtime runs on a CPU: it has no bfloat16 operators there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ BF16 = ir.DataType.BFLOAT16
 
 
 def make_float_twin(graph: Graph) -> Graph:
-    """Graph -> Graph: weights keep their bfloat16 numbers, casts and caches become fp32.
+    """Graph -> Graph: weights keep their bfloat16 values, casts and KV caches become fp32.
 
-    Only the roundings of activations are missing, so the twin shows that the graph says the right thing, not its noise.
+    Activations are not rounded to bfloat16, so the twin checks the structure of the graph, not its rounding errors.
     """
     out = copy_graph(graph)
     inner = out.model.graph

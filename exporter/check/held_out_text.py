@@ -1,4 +1,4 @@
-"""Text that no stage of the build has looked at, to judge what quantizing cost: prose, talk, instructions, code."""
+"""Text that no other stage of the build reads, to measure the loss from quantizing: prose, dialogue, code."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ The library opens at nine o'clock from Monday to Friday and at ten on Saturdays.
 for three weeks. A book can be renewed twice, either at the desk or online, unless another reader has asked for it. If
 a book is lost, the member pays the price of a new copy.
 """
-COUNT = 448  # tokens; of the texts of longer tokenizations only the beginning is read
+COUNT = 448  # tokens; the rest of a longer tokenization is not used
 
 
 def encode_held_out(tokens: TokenizerJson, context: int, vocab: int, bos: int | None = None) -> np.ndarray:
-    """int64 [n], n <= COUNT and <= context: the text's ids below `vocab`, after the begin token of a model with one."""
+    """int64 [n], n <= min(COUNT, context): the text's ids below `vocab`, after the begin token of a model with one."""
     from tokenizers import Tokenizer
 
     ids = [i for i in Tokenizer.from_str(tokens.text).encode(TEXT, add_special_tokens=False).ids if i < vocab]

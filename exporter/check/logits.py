@@ -1,7 +1,8 @@
-"""After each stage: the graph, run in place by ONNX Runtime, against the Hugging Face module without a cache."""
+"""After each stage: the logits of the graph, run by ONNX Runtime, against the Hugging Face module without a cache."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from specc.exporter.checkpoint.tokenizer import TokenizerJson
 from specc.exporter.graph.graph import Graph
 from specc.exporter.graph.session import Runner, open_runner
 
-FLOAT_BOUND = 2e-4  # largest logit difference over largest logit, float graphs
+FLOAT_BOUND = 2e-4  # largest logit difference over the largest logit, for float graphs
 KL_BOUNDS = {
     "fp32": 1e-6,
     "w8": 0.1,
@@ -27,19 +28,19 @@ KL_BOUNDS = {
     "bf16": 1e-2,
     "int8": 1.0,
     "fp8": 0.3,
-}  # nats a row, against the float model
-FULL_SLOTS = 2048  # contexts up to this are filled for real; longer ones are reached by position only
+}  # nats per row, against the float model
+FULL_SLOTS = 2048  # longer contexts are not filled; their last positions are checked behind a short past
 FAR_PAST = 17
 
 
 class StageError(EnvironmentFault):
-    """A stage changed what the model computes: which stage, which call, by how much."""
+    """A stage changed what the model computes: the stage, the call and the size of the error."""
 
     def __init__(self, stage: str, past: int, rows: int, size: float, bound: float, unit: str) -> None:
         super().__init__(
             f"After the stage {stage!r} the call with past {past} and {rows} rows is off by {size:.3g} {unit} "
-            f"(bound {bound:.3g}) and nothing is written; report this with the checkpoint and the versions of torch "
-            "and transformers."
+            f"(bound {bound:.3g}) and nothing is written; report this with the checkpoint and the versions of "
+            "torch and transformers."
         )
         self.stage, self.past, self.rows, self.size = stage, past, rows, size
 
@@ -55,14 +56,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the float module says: ids int64 [n], and for each case logits fp32 [rows, vocab]."""
+    """Results of the float module: ids int64 [n], and for each case logits fp32 [rows, vocab]."""
 
     ids: np.ndarray
     cases: dict[Case, np.ndarray]
 
 
 def make_cases(plan: EnginePlan) -> list[Case]:
-    """First call, later calls, every width of the plan, and calls at the end of the context."""
+    """A first call, later calls, every width of the plan, and calls at the end of the context."""
     last = min(plan.context, FULL_SLOTS)
     wanted = [
         (0, 1),
@@ -80,27 +81,25 @@ def make_cases(plan: EnginePlan) -> list[Case]:
 
 
 def compute_reference(model: Any, plan: EnginePlan, tokens: TokenizerJson) -> Reference:
-    """Logits of the float module, no cache, for every case; the module is left as it was."""
+    """Logits of the float module, without a cache, for every case; the module is unchanged afterwards."""
     cases = make_cases(plan)
     ids = encode_sample(tokens, max(c.past + c.rows for c in cases), plan.spec.vocab)
     before, model.config.num_hidden_layers = model.config.num_hidden_layers, plan.layers
     try:
         near = [c for c in cases if not c.offset]
-        found = group_by_case(
-            near, compute_rows(model, ids, sorted({r for c in near for r in range(c.past, c.past + c.rows)}))
-        )
+        near_rows = sorted({r for c in near for r in range(c.past, c.past + c.rows)})
+        logits = group_by_case(near, compute_rows(model, ids, near_rows))
         for case in (c for c in cases if c.offset):
             rows = list(range(case.past, case.past + case.rows))
-            found.update(
-                group_by_case([case], compute_rows(model, ids[: case.past + case.rows], rows, case.offset))
-            )
+            far = compute_rows(model, ids[: case.past + case.rows], rows, case.offset)
+            logits.update(group_by_case([case], far))
     finally:
         model.config.num_hidden_layers = before
-    return Reference(ids, found)
+    return Reference(ids, logits)
 
 
 def compute_rows(model: Any, ids: np.ndarray, rows: list[int], offset: int = 0) -> dict[int, np.ndarray]:
-    """Row -> logits [vocab] of the module over the whole text."""
+    """Row -> logits fp32 [vocab] of the module over the whole text; positions start at `offset`."""
     with torch.no_grad():
         position = torch.arange(offset, offset + len(ids))[None]
         keep = torch.tensor(rows)
@@ -111,25 +110,25 @@ def compute_rows(model: Any, ids: np.ndarray, rows: list[int], offset: int = 0) 
 
 
 def compute_logits(model: Any, ids: np.ndarray) -> np.ndarray:
-    """fp32 [n, vocab] of the module for every position of ids [n]."""
+    """Logits fp32 [n, vocab] of the module for every position of ids [n]."""
     rows = list(range(len(ids)))
-    found = compute_rows(model, ids, rows)
-    return np.stack([found[row] for row in rows])
+    logits = compute_rows(model, ids, rows)
+    return np.stack([logits[row] for row in rows])
 
 
 def group_by_case(cases: list[Case], logits: dict[int, np.ndarray]) -> dict[Case, np.ndarray]:
-    """Each case's rows [rows, vocab]."""
+    """The rows of each case, [rows, vocab]."""
     return {c: np.stack([logits[r] for r in range(c.past, c.past + c.rows)]) for c in cases}
 
 
 def check_stage(
     graph: Graph, expected: Reference, plan: EnginePlan, stage: str, scheme: Scheme | None = None
 ) -> float:
-    """Error of a stage; raises StageError, which names the worst call, when it is above the bound or not a number.
+    """Error of a stage. Raises StageError, which names the worst call, when it is above the bound or NaN.
 
-    Float stages (no scheme) are held, call by call, to the largest logit difference over the largest logit. Quantized
-    ones are held to the Kullback-Leibler divergence, mean over the rows of all calls: a single row (such as the first
-    of a text) may be far off in any quantized model.
+    Float stages (no scheme): the largest logit difference over the largest logit, of each call. Quantized stages: the
+    Kullback-Leibler divergence, mean over the rows of all calls; a single row (such as the first of a text) may be far
+    off in any quantized model.
     """
     kinds = () if scheme is None else (scheme.layers, scheme.head, *([plan.cache] if plan.cache else []))
     bound = max((KL_BOUNDS[kind] for kind in kinds), default=FLOAT_BOUND)
@@ -149,8 +148,8 @@ def check_stage(
     return size
 
 
-def run_cases(run: Runner, expected: Reference, plan: EnginePlan) -> Any:
-    """(case, logits) for every case; the cache is filled once, each case then rolls back to its own past."""
+def run_cases(run: Runner, expected: Reference, plan: EnginePlan) -> Iterator[tuple[Case, np.ndarray]]:
+    """(case, logits) for every case; the cache is filled once, and each case rolls back to its own past."""
     run.prefill(expected.ids, chunk=plan.chunk)
     for case in sorted(expected.cases, key=lambda c: c.offset):
         if case.offset:
@@ -163,7 +162,7 @@ def run_cases(run: Runner, expected: Reference, plan: EnginePlan) -> Any:
 
 
 def relative_error(got: np.ndarray, wanted: np.ndarray) -> float:
-    """Largest difference over the largest wanted number; NaN when `got` holds one."""
+    """Largest absolute difference over the largest absolute value of `wanted`; NaN when `got` holds a NaN."""
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 

@@ -1,4 +1,4 @@
-"""Memory that Python freed goes back to the system before a stage that needs much of it."""
+"""Return freed memory to the system before a stage that needs much of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import gc
 
 
 def release_memory() -> None:
-    """Let the C library return freed pages; does nothing where it cannot.
+    """Make the C library return freed pages; does nothing where it has no malloc_trim.
 
-    Sessions leave hundreds of megabytes of freed blocks between live ones, which the allocator keeps otherwise.
+    Sessions leave hundreds of megabytes of freed blocks between live ones, which the allocator would keep.
     """
     gc.collect()
     try:

@@ -1,4 +1,4 @@
-"""Each quantized product by itself: the operator's result against the weight that its codes stand for."""
+"""Each quantized product and embedding alone: the operator's result against the weight that its codes stand for."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from specc.exporter.graph.graph import MICROSOFT, OPSETS, Graph
 from specc.exporter.lower.blocks import Blocks, dequantize_blocks
 
 ROWS = 3
-OUTPUTS = 4096  # columns compared of a wide MatMulNBits
-BOUND = 0.02  # norm of the difference over the norm; activations of int8 a block of 32 give about 0.004
+OUTPUTS = 4096  # columns that are compared of a wide MatMulNBits
+BOUND = 0.02  # norm of the difference over the norm; int8 activations per block of 32 give about 0.004
 
 
 def check_nodes(graph: Graph, bound: float = BOUND) -> float:
-    """Largest relative error of a quantized product or embedding; raises StageError above the bound.
+    """Largest relative error of a quantized product or embedding. Raises StageError above the bound.
 
-    `bound` is for MatMulNBits; specc's own operators are held to check_cpu_nodes.BOUND where that is smaller.
+    `bound` is for MatMulNBits; specc's operators are held to cpu_nodes.BOUND where that is smaller.
     """
     rng, worst = np.random.default_rng(11), 0.0
     for node in graph.model.graph:
-        judge = MEASURES.get((node.domain, node.op_type))
-        if judge is None:
+        measure = MEASURES.get((node.domain, node.op_type))
+        if measure is None:
             continue
         limit = bound if node.domain == MICROSOFT else min(bound, cpu_nodes.BOUND)
-        size = judge(node, rng)
+        size = measure(node, rng)
         if not size <= limit:
             raise StageError(f"quantize {node.name}", 0, ROWS, size, limit, "of the result")
         worst = max(worst, size)
@@ -47,7 +47,7 @@ def measure_product_error(node: ir.Node, rng: np.random.Generator) -> float:
 
 
 def read_blocks(node: ir.Node) -> Blocks:
-    """The node's weight, its first outputs only when there are many."""
+    """The node's weight; of a wide one the first OUTPUTS outputs."""
     arrays = [
         None if v is None or v.const_value is None else np.asarray(v.const_value.numpy())[:OUTPUTS]
         for v in node.inputs[1:4]

@@ -1,4 +1,4 @@
-"""The quality judge: what the graph that ships says about held-out text, against the float module."""
+"""Quality of a graph on held-out text, against the float module."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from specc.exporter.check.logits import log_softmax
 from specc.exporter.graph.graph import Graph
 from specc.exporter.graph.session import open_runner
 
-CHUNK = 64  # rows a call and rows held in double at a time
+CHUNK = 64  # rows of a call
 
 
 def measure_quality(
     graph: Graph, float_logits: np.ndarray, ids: np.ndarray, chunk: int = CHUNK
 ) -> dict[str, float]:
-    """How far a graph is from the float module over one text.
+    """The distance of a graph from the float module over one text.
 
-    `ids` int64 [n], n >= 2; `float_logits` fp32 [n, vocab], the module's for every position. The graph reads the text
-    in calls of `chunk` rows, a row count it was checked at. Returns
+    `ids`: int64 [n], n >= 2; `float_logits`: fp32 [n, vocab], the module's at every position. The graph reads the text
+    in calls of `chunk` rows. Returns
 
     - `kl`: mean over positions of KL(float || graph), in nats
-    - `top1`: part of the positions in which both have the same largest logit
+    - `top1`: fraction of the positions at which both have the same largest logit
     - `perplexity`, `float_perplexity` of ids[1:], and `perplexity_ratio`, the first over the second
     - `tokens`: n
 
-    A logit that is not a number makes the numbers NaN, which no limit lets pass.
+    A NaN among the logits makes the results NaN, which no limit accepts.
     """
     run, parts = open_runner(graph), []
     for at in range(0, len(ids), chunk):
@@ -35,13 +35,13 @@ def measure_quality(
 
 
 def compare_rows(p: np.ndarray, q: np.ndarray, following: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Of log probabilities [r, vocab]: KL(p || q) [r], same largest [r], and -log p, -log q of the following ids."""
+    """Of log probabilities [r, vocab]: KL(p || q), equal argmax, and -log p, -log q of `following`; each [r]."""
     rows = np.arange(len(following))
     return row_divergences(p, q), p.argmax(-1) == q.argmax(-1), -p[rows, following], -q[rows, following]
 
 
 def row_divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """KL(p || q) of each row of log probabilities [r, vocab], in nats; an id that p never gives adds nothing."""
+    """KL(p || q) of each row of log probabilities [r, vocab], in nats; an id of probability 0 in p adds nothing."""
     with np.errstate(invalid="ignore"):  # minus infinity times zero
         terms = np.where(np.isneginf(p), 0.0, np.exp(p) * (p - q))
     rows: np.ndarray = np.maximum(terms.sum(-1), 0)
@@ -49,7 +49,7 @@ def row_divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def summarize_quality(columns: list[np.ndarray], tokens: int) -> dict[str, float]:
-    """The numbers of `measure` from those of `compared` at all positions."""
+    """The result of `measure_quality` from the columns of `compare_rows` over all positions."""
     kl, same, float_nats, nats = columns
     return {
         "kl": float(kl.mean()),

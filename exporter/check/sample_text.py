@@ -1,4 +1,4 @@
-"""Token ids to check with: ordinary text, as long as wanted, cut by the checkpoint's own tokenizer."""
+"""Token ids of ordinary text, by the checkpoint's own tokenizer, for the checks after each stage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ sinks into the ground. 1. Preheat the oven to 180 degrees. 2. Mix 250 g of flour
 
 
 def encode_sample(tokens: TokenizerJson, count: int, vocab: int) -> np.ndarray:
-    """int64 [count] ids below `vocab`; the text is repeated as often as needed."""
+    """int64 [count] ids below `vocab`; the text is repeated as often as necessary."""
     from tokenizers import Tokenizer
 
     ids = [

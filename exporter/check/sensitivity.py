@@ -1,4 +1,4 @@
-"""What each group of layers costs: the distance to the float module when that group alone is quantized."""
+"""Sensitivity of each group of layers: the distance to the float module when only that group is quantized."""
 
 from __future__ import annotations
 
@@ -21,33 +21,32 @@ WEIGHT_INPUT = {"MatMul": 1, "Gemm": 1, "Gather": 0}
 def measure_sensitivity(
     checkpoint: Checkpoint, plan: EnginePlan, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """`group`, `kl` (nats a token) and `top1` of each group, in the order of the layers, on held-out text."""
-    from specc.exporter import trace
-    from specc.exporter.check import quality
+    """`group`, `kl` (nats per token) and `top1` of each group on held-out text, in the order of the layers."""
     from specc.exporter.check.held_out_text import encode_held_out
     from specc.exporter.check.logits import compute_logits
+    from specc.exporter.check.quality import measure_quality
     from specc.exporter.lower.dialects import lower_graph
     from specc.exporter.rewrites.fuse import fuse_graph
+    from specc.exporter.trace import trace_graph
 
     progress = progress or no_progress
     progress("trace", 0.0)
     model = checkpoint.load()
     ids = encode_held_out(checkpoint.tokens, plan.context, plan.spec.vocab, plan.spec.bos)
-    wanted = compute_logits(model, ids)
-    graph = fuse_graph(trace.trace_graph(model, plan))
+    float_logits = compute_logits(model, ids)
+    graph = fuse_graph(trace_graph(model, plan))
     del model
-    groups, found = group_layers(plan.layers), list[dict[str, Any]]()
+    groups, costs = group_layers(plan.layers), list[dict[str, Any]]()
     for i, (name, layers) in enumerate(groups.items()):
         progress(name, 0.2 + 0.8 * i / len(groups))
-        numbers = quality.measure_quality(
-            lower_graph(hide_other_layers(graph, layers), plan, checkpoint), wanted, ids, plan.chunk
-        )
-        found.append({"group": name, "kl": numbers["kl"], "top1": numbers["top1"]})
-    return found
+        lowered = lower_graph(hide_other_layers(graph, layers), plan, checkpoint)
+        quality = measure_quality(lowered, float_logits, ids, plan.chunk)
+        costs.append({"group": name, "kl": quality["kl"], "top1": quality["top1"]})
+    return costs
 
 
 def group_layers(layers: int) -> dict[str, frozenset[int | None]]:
-    """Name -> layers of a group; None stands for the embedding and the head."""
+    """Name -> layers of a group; None stands for the embedding and the lm_head."""
     size = math.ceil(layers / MOST_GROUPS)
     groups: dict[str, frozenset[int | None]] = {EMBEDDING_AND_LM_HEAD: frozenset([None])}
     for first in range(0, layers, size):
@@ -59,15 +58,15 @@ def group_layers(layers: int) -> dict[str, frozenset[int | None]]:
 
 
 def parse_layer(weight: str) -> int | None:
-    """The layer that a weight belongs to by its name, None for embedding and head."""
-    found = re.search(r"\blayers\.(\d+)\.", weight)
-    return int(found[1]) if found else None
+    """The layer that a weight belongs to, from its name; None for embedding and lm_head."""
+    match = re.search(r"\blayers\.(\d+)\.", weight)
+    return int(match[1]) if match else None
 
 
 def hide_other_layers(graph: Graph, layers: frozenset[int | None]) -> Graph:
-    """The same graph in which products of other layers read their weight through an Identity.
+    """The same graph, in which products outside `layers` read their weight through an Identity.
 
-    No scheme quantizes a weight that it does not see as a constant, so that only `layers` are; what is computed stays.
+    A scheme quantizes only constant weights, so only those of `layers`; the computation is unchanged.
     """
     import onnx_ir as ir
 
@@ -81,8 +80,8 @@ def hide_other_layers(graph: Graph, layers: frozenset[int | None]) -> Graph:
             continue
         if parse_layer(str(weight.name)) in layers:
             continue
-        same = ir.node("Identity", [weight])
-        insert_before(node, same)
-        copy_type(weight, same.outputs[0])
-        node.replace_input_with(place, same.outputs[0])
+        identity = ir.node("Identity", [weight])
+        insert_before(node, identity)
+        copy_type(weight, identity.outputs[0])
+        node.replace_input_with(place, identity.outputs[0])
     return out

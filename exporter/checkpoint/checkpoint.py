@@ -1,4 +1,4 @@
-"""A checkpoint: its spec without weights, its module with weights, its tokenizer."""
+"""A checkpoint: its spec, read without the weights; its module; its tokenizer."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was found; nothing large is read before it is asked for."""
+    """A checkpoint on this disk; everything is read when it is asked for."""
 
     source: Source
 
     @cached_property
     def spec(self) -> ModelSpec:
-        """Numbers of the model, from headers and configuration files alone (the weights are hashed, not loaded)."""
+        """Sizes of the model from headers and configuration files; the weights are hashed, not loaded."""
         digest = hash_weights(self.source.path)
         if self.header is not None:
             return read_gguf_spec(self.header, self.source, digest)
@@ -38,7 +38,7 @@ class Checkpoint:
 
     @cached_property
     def header(self) -> GgufHeader | None:
-        """Head of the GGUF file, checked against the file's size; None for a folder."""
+        """Header of the GGUF file, checked against the file's size; None for a folder."""
         if not self.source.is_gguf:
             return None
         header = read_gguf_header(self.source.path)
@@ -74,7 +74,7 @@ class Checkpoint:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Where the checkpoint is from and the hashes of what was read."""
+        """The checkpoint's origin, and the hashes of what was read."""
         spec = self.spec
         return {
             "source": self.source.text,
@@ -87,7 +87,7 @@ class Checkpoint:
         }
 
     def id_bytes(self) -> list[bytes]:
-        """What each id adds to decoded text; special ids add nothing."""
+        """The bytes that each id adds to decoded text; empty for special ids."""
         return list_id_bytes(self.tokens)
 
     def save_tokenizer(self, folder: Path) -> Path:
@@ -103,26 +103,21 @@ class Checkpoint:
         return load_module(self.source)
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the report should know about the weights."""
-        kind = read_dtype(self.source.path)
-        return () if kind in ("F32", "GGUF") else (f"weights converted from {kind} to fp32 for the build",)
+        """Notes on the weights for the report."""
+        dtype = read_dtype(self.source.path)
+        return () if dtype in ("F32", "GGUF") else (f"weights converted from {dtype} to fp32 for the build",)
 
 
 def open_checkpoint(source: str, revision: str | None = None, base: Path = Path()) -> Checkpoint:
-    """Find a checkpoint by the name a recipe gives it; relative paths start at `base`.
+    """Find a checkpoint by the name that a recipe gives it; relative paths start at `base`.
 
-    Raises InputError when it is not there, EnvironmentFault when the hub cannot be reached.
+    Raises InputError when it is missing, EnvironmentFault when the hub cannot be reached.
     """
     return Checkpoint(find_source(source, revision, base))
 
 
-def read_spec(source: str, revision: str | None = None, base: Path = Path()) -> ModelSpec:
-    """The numbers of a checkpoint; raises InputError when it is missing, cut or incomplete."""
-    return open_checkpoint(source, revision, base).spec
-
-
 def load_module(source: Source) -> torch.nn.Module:
-    """Load through transformers; its progress bars stay off the terminal."""
+    """Load the module through transformers, without its progress bars."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -137,7 +132,7 @@ def load_module(source: Source) -> torch.nn.Module:
 
 
 def convert_tokenizer(source: Source) -> str:
-    """tokenizer.json text of a checkpoint that has no such file."""
+    """The tokenizer.json text of a checkpoint without that file, converted by transformers. Raises InputError."""
     from transformers import AutoTokenizer
 
     folder, file = (source.path.parent, source.path.name) if source.is_gguf else (source.path, None)

@@ -14,8 +14,9 @@ KINDS = ("w4", "w4m", "w8")
 class Codes:
     """A weight [n, k] in blocks of 32 inputs.
 
-    kind "w4": scale * (code - 8), codes 0..15; "w4m": scale * code + minimum, codes 0..15; "w8": scale * code, codes
-    -128..127. codes uint8 or int8 [n, k]; scales and minima float16 [n, k / 32], minima None but for w4m.
+    A weight is, by `kind`, "w4": scale * (code - 8), codes 0..15; "w4m": scale * code + minimum, codes 0..15;
+    "w8": scale * code, codes -128..127. codes: uint8 or int8 [n, k]; scales and minima: float16 [n, k / 32], minima
+    only for w4m.
     """
 
     kind: str
@@ -29,8 +30,8 @@ class Codes:
         n, k = self.codes.shape
         return int(n), int(k)
 
-    def outputs(self, order: np.ndarray) -> Codes:
-        """The outputs at int [m] in that order."""
+    def take_outputs(self, order: np.ndarray) -> Codes:
+        """The outputs at the indices `order`, int [m], in that order."""
         return Codes(
             self.kind,
             self.codes[order],
@@ -40,7 +41,7 @@ class Codes:
 
 
 def join_outputs(parts: list[Codes]) -> Codes:
-    """Several weights over the same inputs as one, outputs one after the other."""
+    """Several weights over the same inputs as one weight, their outputs one after the other."""
     codes, scales = (
         np.concatenate(arrays) for arrays in zip(*((p.codes, p.scales) for p in parts), strict=True)
     )

@@ -1,4 +1,4 @@
-"""transformers reads the head of a GGUF and makes its table of names many times over; here each is made once."""
+"""Read a GGUF's header and build its table of names once: transformers does both many times."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ REPEATED = ("GGUFReader", "get_tensor_name_map")
 
 @contextlib.contextmanager
 def cache_gguf_reads() -> Iterator[None]:
-    """While the block runs, the gguf package gives the same reader for the same file, the same table for a model."""
+    """While the block runs, the gguf package caches its reader by file and its table of names by model."""
     import gguf
 
     package: Any = gguf
     before = {name: getattr(package, name) for name in REPEATED}
-    for name, made in before.items():
-        setattr(package, name, functools.cache(made))
+    for name, function in before.items():
+        setattr(package, name, functools.cache(function))
     try:
         yield
     finally:
-        for name, made in before.items():
-            setattr(package, name, made)
+        for name, function in before.items():
+            setattr(package, name, function)

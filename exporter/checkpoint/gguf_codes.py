@@ -1,4 +1,4 @@
-"""Quantized tensors of a GGUF file as they are: Q4_0, Q4_1 and Q8_0 blocks, taken over without requantizing."""
+"""Quantized tensors of a GGUF file as stored: Q4_0, Q4_1 and Q8_0 blocks, used without requantizing."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class GgufCodes:
         self.tensors = {tensor.name: tensor for tensor in header.tensors}
 
     def find(self, name: str, weight: np.ndarray) -> Codes | None:
-        """The stored codes of `name`, if they stand for exactly `weight` fp32 [n, k]; None otherwise."""
+        """The stored codes of `name` if they stand for exactly `weight`, fp32 [n, k]; None otherwise."""
         match = re.fullmatch(r"(.*?)([a-z_]+\.[a-z_]+)\.weight", name)
         parts = PACKED.get(match[2], (match[2],)) if match else ()
         names = [f"{match[1]}{part}.weight" for part in parts] if match and match[2] in PACKED else [name]
-        found, at = [], 0
+        tensors, row = [], 0
         for part in names:
-            codes = self.one(part, weight[at:])
+            codes = self.find_tensor(part, weight[row:])
             if codes is None:
                 return None
-            found.append(codes)
-            at += codes.shape[0]
-        kinds = {codes.kind for codes in found}
-        return join_outputs(found) if len(kinds) == 1 and at == weight.shape[0] else None
+            tensors.append(codes)
+            row += codes.shape[0]
+        kinds = {codes.kind for codes in tensors}
+        return join_outputs(tensors) if len(kinds) == 1 and row == weight.shape[0] else None
 
-    def one(self, name: str, weight: np.ndarray) -> Codes | None:
-        """One stored tensor whose rows are the first of `weight`, in file order or with rotary halves put back."""
+    def find_tensor(self, name: str, weight: np.ndarray) -> Codes | None:
+        """The stored tensor whose rows are the first rows of `weight`, in file order or reordered; None otherwise."""
         tensor = self.tensors.get(translate_name(name)) or self.tensors.get(
             "token_embd.weight" if name == "lm_head.weight" else ""
         )
@@ -82,7 +82,7 @@ def translate_name(name: str) -> str:
 
 
 def reorder_rows(codes: Codes, weight: np.ndarray) -> Codes | None:
-    """The codes whose rows are those of `weight`; llama.cpp stores the halves of query and key heads in turns."""
+    """The codes in the row order of `weight`: llama.cpp interleaves the two halves of query and key heads."""
     floats = dequantize_codes(codes)
     if np.array_equal(floats, weight):
         return codes
@@ -92,12 +92,12 @@ def reorder_rows(codes: Codes, weight: np.ndarray) -> Codes | None:
 
 
 def read_halves(raw: np.ndarray, at: int) -> np.ndarray:
-    """float16 [n, blocks] at a byte of each block."""
+    """float16 [n, blocks] at byte `at` of each block."""
     return np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)[..., 0]
 
 
 def unpack_block_nibbles(raw: np.ndarray) -> np.ndarray:
-    """uint8 [n, blocks, 16] -> [n, blocks * 32]: low nibbles are the first half of a block."""
+    """uint8 [n, blocks, 16] -> [n, blocks * 32]; the low nibbles are the first half of a block."""
     return np.concatenate([raw & 15, raw >> 4], axis=-1).reshape(raw.shape[0], -1)
 
 

@@ -1,4 +1,4 @@
-"""The head of a GGUF file, read without its weights: metadata, and where each tensor lies."""
+"""The header of a GGUF file, read without its weights: metadata, and the place of each tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRING, ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor: name, dimensions (fastest first), GGML type number, offset from the start of the data."""
+    """One tensor: name, dimensions (fastest first), GGML type number, byte offset from the start of the data."""
 
     name: str
     dims: tuple[int, ...]
@@ -34,7 +34,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Metadata by key, tensors in file order, and the byte where the data starts."""
+    """Metadata by key, tensors in file order, and the byte offset of the data."""
 
     metadata: dict[str, Any]
     tensors: tuple[TensorInfo, ...]
@@ -42,7 +42,7 @@ class GgufHeader:
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
-    """Read the head of a GGUF file (version 2 or 3, little endian); raises InputError when it is cut or is none."""
+    """Read the header of a GGUF file (version 2 or 3, little endian). Raises InputError for any other file."""
     try:
         with path.open("rb") as file:
             return parse_header(file, path)
@@ -53,7 +53,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
 
 
 def parse_header(file: BinaryIO, path: Path) -> GgufHeader:
-    """Header of an open file."""
+    """The header of an open file."""
     if file.read(4) != MAGIC:
         raise InputError(f"The file {path.name} does not start as a GGUF file; name a GGUF checkpoint.")
     (version,) = struct.unpack("<I", file.read(4))
@@ -114,6 +114,6 @@ def check_complete(header: GgufHeader, path: Path) -> None:
         end = header.data_start + tensor.offset + tensor.elements // block * bytes_each
         if end > size:
             raise InputError(
-                f"The GGUF file {path.name} has {size} bytes but its tensor {tensor.name} ends at byte {end}; "
-                "it is truncated, fetch it again."
+                f"The GGUF file {path.name} has {size} bytes but its tensor {tensor.name} ends at byte {end};"
+                " it is truncated, fetch it again."
             )

@@ -1,4 +1,4 @@
-"""Where a checkpoint comes from: an installed package, a folder, a GGUF file or a hub id, turned into a local path."""
+"""The source of a checkpoint: an installed package, a folder, a GGUF file or a hub id, turned into a local path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "LICENSE*
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpoint on this disk: a folder with safetensors or one GGUF file, and how it was named."""
+    """A checkpoint on this disk: a folder with safetensors or one GGUF file, and its name in the recipe."""
 
     text: str
     path: Path
@@ -24,14 +24,15 @@ class Source:
 
     @property
     def is_gguf(self) -> bool:
-        """One GGUF file rather than a folder."""
+        """Whether it is one GGUF file, not a folder."""
         return self.path.suffix == ".gguf"
 
 
 def find_source(text: str, revision: str | None, base: Path) -> Source:
-    """Find a checkpoint by the name a recipe gives it; relative paths start at `base`.
+    """Find a checkpoint by the name that a recipe gives it; relative paths start at `base`.
 
-    Raises InputError when there is no such package, file or folder, EnvironmentFault when the hub cannot be reached.
+    Raises InputError when there is no such package, file or folder, EnvironmentFault when the hub cannot be
+    reached.
     """
     if text.startswith("package:"):
         path, version = find_in_package(text)
@@ -41,12 +42,14 @@ def find_source(text: str, revision: str | None, base: Path) -> Source:
         return Source(text, path, revision)
     if path.is_file():
         raise InputError(
-            f"The checkpoint {text!r} is a file but not a GGUF; name a .gguf file or a folder with safetensors."
+            f"The checkpoint {text!r} is a file but not a GGUF; "
+            "name a .gguf file or a folder with safetensors."
         )
     if HUB_ID.fullmatch(text) and path.suffix != ".gguf":
         return Source(text, fetch_from_hub(text, revision), revision)
     raise InputError(
-        f"The checkpoint {text!r} was not found at {path}; name a folder, a .gguf file, a hub id or package:NAME/FILE."
+        f"The checkpoint {text!r} was not found at {path}; "
+        "name a folder, a .gguf file, a hub id or package:NAME/FILE."
     )
 
 
@@ -65,7 +68,8 @@ def find_in_package(text: str) -> tuple[Path, str]:
     path = (folder / file).resolve()
     if not path.exists() or not path.is_relative_to(folder.resolve()):
         raise InputError(
-            f"The package {name} {distribution.version} holds no file {file!r}; look into {folder.name}/ for its name."
+            f"The package {name} {distribution.version} holds no file {file!r}; "
+            f"look into {folder.name}/ for its name."
         )
     return path, distribution.version
 
@@ -81,7 +85,7 @@ def find_import_folder(distribution: importlib.metadata.Distribution, name: str)
 
 
 def fetch_from_hub(repo: str, revision: str | None) -> Path:
-    """Download (or find in the local cache) a checkpoint of the Hugging Face hub."""
+    """The folder of a checkpoint of the Hugging Face hub, downloaded or from the local cache."""
     try:
         from huggingface_hub import snapshot_download
 
@@ -93,6 +97,6 @@ def fetch_from_hub(repo: str, revision: str | None) -> Path:
     except Exception as error:  # the hub client raises errors of many libraries
         reason = type(error).__name__
         raise EnvironmentFault(
-            f"The checkpoint {repo!r} is neither a local path nor could it be fetched from the hub ({reason}); "
-            "check the name and the network, or download it and name the folder."
+            f"The checkpoint {repo!r} is neither a local path nor could it be fetched from the hub ({reason});"
+            " check the name and the network, or download it and name the folder."
         ) from None

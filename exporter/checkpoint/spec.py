@@ -1,4 +1,4 @@
-"""ModelSpec from what a checkpoint's headers and configuration files say."""
+"""ModelSpec from a checkpoint's headers and configuration files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def read_gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec:
-    """Spec of a GGUF file; raises InputError for an architecture or a rotary scaling that would be built wrongly."""
+    """Spec of a GGUF file. Raises InputError for an architecture or a rotary scaling that cannot be built."""
     meta, shapes = header.metadata, {t.name: t.dims for t in header.tensors}
     kind = str(meta.get("general.architecture"))
     check_gguf(kind, meta, shapes, source)
@@ -53,26 +53,28 @@ def read_gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec
 
 
 def check_gguf(kind: str, meta: dict[str, Any], shapes: dict[str, tuple[int, ...]], source: Source) -> None:
-    """Refuse what the conversion to a Hugging Face module would lose without a word."""
+    """Refuse what the conversion to a Hugging Face module would drop without an error."""
     if kind not in GGUF_ARCHITECTURES:
         allowed = " and ".join(GGUF_ARCHITECTURES)
         raise InputError(
-            f"The GGUF file {source.path.name} holds architecture {kind!r}; {allowed} can be read, or use safetensors."
+            f"The GGUF file {source.path.name} holds architecture {kind!r}; "
+            f"{allowed} can be read, or use safetensors."
         )
     scaling = meta.get(f"{kind}.rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in shapes:
         raise InputError(
-            f"The GGUF file {source.path.name} scales its rotary positions ({scaling}), which is lost in conversion; "
-            "use the safetensors folder of the same model."
+            f"The GGUF file {source.path.name} scales its rotary positions ({scaling}), which is lost in "
+            "conversion; use the safetensors folder of the same model."
         )
 
 
 def read_folder_spec(source: Source, tokens: TokenizerJson, digest: str) -> ModelSpec:
-    """Spec of a folder with config.json; raises InputError when it is missing or names an unknown rotary kind."""
+    """Spec of a folder. Raises InputError when config.json is missing or names an unknown rotary kind."""
     config = read_json(source.path / "config.json")
     if not config:
         raise InputError(
-            f"The checkpoint folder {source.path.name} has no readable config.json; name a Hugging Face folder."
+            f"The checkpoint folder {source.path.name} has no readable config.json; "
+            "name a Hugging Face folder."
         )
     check_rope(config, source.path.name)
     heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
@@ -109,19 +111,19 @@ def check_rope(config: Mapping[str, Any], checkpoint: str) -> None:
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind not in ROPE_TYPES:
         raise InputError(
-            f"The checkpoint {checkpoint} has rope_type {kind!r}, whose positions cannot be put into a table; "
-            f"use a checkpoint with one of {', '.join(ROPE_TYPES)}."
+            f"The checkpoint {checkpoint} has rope_type {kind!r}, whose positions cannot be put into a table;"
+            f" use a checkpoint with one of {', '.join(ROPE_TYPES)}."
         )
 
 
 def find_end_tokens(folder: Path, config: dict[str, Any], tokens: TokenizerJson) -> tuple[int, ...]:
-    """All ids that end a text: configuration, generation configuration and tokenizer together."""
+    """All ids that end a text, from the configuration, the generation configuration and the tokenizer."""
     ends = {
         *list_ids(config.get("eos_token_id")),
         *list_ids(read_json(folder / "generation_config.json").get("eos_token_id")),
     }
-    named = find_token_id(read_json(folder / "tokenizer_config.json").get("eos_token"), tokens)
-    return tuple(sorted(ends | ({named} if named is not None else set())))
+    of_tokenizer = find_token_id(read_json(folder / "tokenizer_config.json").get("eos_token"), tokens)
+    return tuple(sorted(ends | ({of_tokenizer} if of_tokenizer is not None else set())))
 
 
 def list_ids(value: Any) -> list[int]:
@@ -136,7 +138,7 @@ def find_token_id(token: Any, tokens: TokenizerJson) -> int | None:
 
 
 def count_elements(shape: list[int]) -> int:
-    """Numbers in a tensor of this shape."""
+    """Elements of a tensor of this shape."""
     count = 1
     for dim in shape:
         count *= int(dim)

@@ -1,4 +1,4 @@
-"""What a tokenizer says, id by id: its map, its bytes, its end tokens, and whether two of them agree."""
+"""A tokenizer.json id by id: its map, its bytes, its special tokens, and whether two of them agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPACE = "\u2581"  # SentencePiece's mark for a space
 
 @dataclass(frozen=True)
 class TokenizerJson:
-    """A tokenizer as its tokenizer.json text."""
+    """The text of a tokenizer.json and what it says."""
 
     text: str
 
@@ -42,7 +42,7 @@ class TokenizerJson:
 
     @property
     def count(self) -> int:
-        """Highest id plus one."""
+        """The highest id plus one."""
         return max(self.by_id) + 1
 
 
@@ -55,7 +55,7 @@ def hash_id_map(by_id: dict[int, str]) -> str:
 
 
 def hash_rules(tokens: TokenizerJson) -> dict[str, str]:
-    """SHA-256 of normalizer, pre-tokenizer and decoder, each by itself."""
+    """SHA-256 of the normalizer, the pre-tokenizer and the decoder, by name."""
     parts = {name: json.dumps(tokens.json.get(name), sort_keys=True) for name in RULES}
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in parts.items()}
 
@@ -63,10 +63,10 @@ def hash_rules(tokens: TokenizerJson) -> dict[str, str]:
 def compare_tokenizers(
     target: TokenizerJson, draft: TokenizerJson, names: tuple[str, str] = ("the target", "the draft")
 ) -> tuple[str, ...]:
-    """Notes on harmless differences; raises InputError naming the first id or rule in which two tokenizers differ.
+    """Notes on harmless differences. Raises InputError that names the first id or rule that differs.
 
-    Harmless are special tokens that only one of them has: the other never writes them. Merges count, since the same
-    words would be cut otherwise.
+    Special tokens that only one tokenizer has are harmless: the other never writes them. Merges must be equal, since
+    they decide how words are split.
     """
     check_ids(target, draft, names)
     check_rules(target, draft, names)
@@ -74,27 +74,27 @@ def compare_tokenizers(
 
 
 def check_ids(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, str]) -> None:
-    """Every id that both know must be the same token, and ids of one alone must be special."""
+    """An id of both must be the same token in both, and an id of one alone must be special. Raises InputError."""
     for i in sorted(target.by_id.keys() | draft.by_id.keys()):
-        ours, theirs = target.by_id.get(i), draft.by_id.get(i)
+        of_target, of_draft = target.by_id.get(i), draft.by_id.get(i)
         if (
-            ours == theirs
-            or (theirs is None and i in target.special)
-            or (ours is None and i in draft.special)
+            of_target == of_draft
+            or (of_draft is None and i in target.special)
+            or (of_target is None and i in draft.special)
         ):
             continue
         raise InputError(
-            f"{join_names(names)} have different tokenizers: id {i} is {ours!r} in {names[0]}, {theirs!r} in {names[1]}; "
-            "take models that were trained with one tokenizer."
+            f"{join_names(names)} have different tokenizers: id {i} is {of_target!r} in {names[0]}, "
+            f"{of_draft!r} in {names[1]}; take models that were trained with one tokenizer."
         )
 
 
 def check_rules(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, str]) -> None:
-    """Normalizer, pre-tokenizer, decoder and merges must be equal."""
+    """Normalizer, pre-tokenizer, decoder and merges must be equal. Raises InputError."""
     pairs = [(name, target.json.get(name), draft.json.get(name)) for name in RULES]
     pairs.append(("merges", list_merges(target), list_merges(draft)))
-    for name, ours, theirs in pairs:
-        if ours != theirs:
+    for name, of_target, of_draft in pairs:
+        if of_target != of_draft:
             raise InputError(
                 f"{join_names(names)} have different tokenizers: the {name.replace('_', '-')} is not the same "
                 "although the ids are; take models that were trained with one tokenizer."
@@ -102,18 +102,18 @@ def check_rules(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, s
 
 
 def join_names(names: tuple[str, str]) -> str:
-    """Both names at the head of a sentence."""
+    """Both names, as a sentence starts."""
     return f"{names[0][0].upper()}{names[0][1:]} and {names[1]}"
 
 
 def list_merges(tokens: TokenizerJson) -> list[tuple[str, ...]]:
-    """Merge rules as pairs; both spellings of tokenizer.json ("a b" and ["a", "b"]) read alike."""
+    """Merge rules as pairs, from either form in tokenizer.json ("a b" or ["a", "b"])."""
     listed = tokens.json["model"].get("merges") or []
     return [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in listed]
 
 
 def note_extra_tokens(a: TokenizerJson, b: TokenizerJson, name: str) -> list[str]:
-    """One note per special token that only `b` has."""
+    """One note for each special token that only `b` has."""
     return [
         f"id {i} {token!r} is a special token of {name} only"
         for i, token in b.by_id.items()
@@ -122,17 +122,17 @@ def note_extra_tokens(a: TokenizerJson, b: TokenizerJson, name: str) -> list[str
 
 
 def list_id_bytes(tokens: TokenizerJson) -> list[bytes]:
-    """What each id 0..count-1 adds to decoded text; special tokens and unused ids add nothing."""
+    """The bytes that each id 0..count-1 adds to decoded text; empty for special tokens and unused ids."""
     kinds = list_decoder_kinds(tokens.json.get("decoder"))
-    one = decode_byte_level if "ByteLevel" in kinds else decode_sentence_piece
+    decode = decode_byte_level if "ByteLevel" in kinds else decode_sentence_piece
     out = [b""] * tokens.count
     for i, token in tokens.by_id.items():
-        out[i] = b"" if i in tokens.special else one(token)
+        out[i] = b"" if i in tokens.special else decode(token)
     return out
 
 
 def strips_leading_space(tokens: TokenizerJson) -> bool:
-    """Whether a decoded text loses the space that its first token starts with (SentencePiece)."""
+    """Whether decoding drops the space at the start of the first token (SentencePiece)."""
     for part in flatten_decoder(tokens.json.get("decoder")):
         if part.get("type") == "Strip" and part.get("content") == " " and part.get("start", 0) > 0:
             return True
@@ -144,7 +144,7 @@ def strips_leading_space(tokens: TokenizerJson) -> bool:
 
 
 def flatten_decoder(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The decoders of a tokenizer, a sequence spread out."""
+    """The decoders of a tokenizer; the parts of a sequence one by one."""
     if decoder is None:
         return []
     inner = decoder.get("decoders") if decoder.get("type") == "Sequence" else None
@@ -152,12 +152,12 @@ def flatten_decoder(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def list_decoder_kinds(decoder: dict[str, Any] | None) -> set[str]:
-    """Type names of a tokenizer's decoders."""
+    """The type names of a tokenizer's decoders."""
     return {str(part.get("type")) for part in flatten_decoder(decoder)}
 
 
 def decode_byte_level(token: str) -> bytes:
-    """Bytes of a byte-level token; one with a character outside the byte alphabet stands for itself."""
+    """Bytes of a byte-level token; a token with a character outside the byte alphabet is taken as UTF-8."""
     values = [BYTE_OF.get(c) for c in token]
     return token.encode() if any(v is None for v in values) else bytes(v for v in values if v is not None)
 

@@ -1,7 +1,8 @@
-"""Draft head files: one safetensors file with the head's own weights, its draft ids and its metadata."""
+"""Draft head files: one safetensors file with a draft head's own weights, its draft ids and its metadata."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,15 +11,16 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 
+from specc.contracts.draft_head import read_safetensors_header
 from specc.contracts.draft_kinds import KINDS
 from specc.errors import InputError
 
 FORMAT, VERSION = "specc-head", "1"
 KINDS_WITH_HEAD = tuple(name for name, kind in KINDS.items() if kind.build_head)
 PROBE_IDS = "probe.ids"
-"""Ids whose embedding rows a published head brings along as `probe.rows`."""
+"""Ids whose embedding rows a published draft head holds as `probe.rows`."""
 
 
 def save_draft_head(
@@ -28,7 +30,7 @@ def save_draft_head(
     ids: torch.Tensor | None,
     metadata: Mapping[str, str],
 ) -> None:
-    """Write a head in half precision with its draft ids; whole numbers as int32."""
+    """Write a draft head: float tensors as fp16, integers as int32, `ids` [Vd] as int32 `draft_ids`."""
     types = {name: torch.float16 if t.is_floating_point() else torch.int32 for name, t in tensors.items()}
     half = {name: tensor.detach().to("cpu", types[name]).contiguous() for name, tensor in tensors.items()}
     if ids is not None:
@@ -39,17 +41,16 @@ def save_draft_head(
 
 
 def sort_metadata(data: bytes) -> bytes:
-    """The same file with its metadata in alphabetical order, so that equal heads are equal bytes."""
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
+    """The same file with its metadata in alphabetical order, so that equal draft heads are equal bytes."""
+    header, start = read_safetensors_header(io.BytesIO(data))
     text = json.dumps({"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + data[8 + size :]
+    return len(text).to_bytes(8, "little") + text + data[start:]
 
 
 @dataclass(frozen=True)
 class DraftHeadFile:
-    """A head as it lies on disk."""
+    """The contents of a draft head file."""
 
     metadata: dict[str, str]
     tensors: dict[str, torch.Tensor]
@@ -66,12 +67,12 @@ class DraftHeadFile:
 
 
 def load_draft_head(path: Path) -> DraftHeadFile:
-    """Read a head file. Raises InputError for one that is none."""
+    """Read a draft head file. Raises InputError for any other file."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception as error:  # the package raises its own kinds
+    except Exception as error:  # safetensors raises its own exception types
         raise InputError(
             f"cannot read the head {path}: {error}; name a file that `specc distill` wrote"
         ) from error
@@ -85,9 +86,7 @@ def load_draft_head(path: Path) -> DraftHeadFile:
 
 
 def load_exit_norm(path: Path) -> Callable[[Any], None]:
-    """What replaces a model's final norm by the one in a file, trained behind an inner layer."""
-    from safetensors.torch import load_file
-
+    """A function that replaces a model's final norm by the one of a file, trained behind an inner layer."""
     norm = load_file(path)["norm.weight"].float()
 
     def prepare(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""Block quantization as plain arithmetic: float weights to 4 or 8 bits per block of inputs, and back."""
+"""Block quantization: float weights to 4 or 8 bits per block of inputs, and back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-SHRINK = (1.0, 0.96, 0.92, 0.88)  # tried scales, as parts of the one that just covers the block
+SHRINK = (1.0, 0.96, 0.92, 0.88)  # scales that are tried, relative to the one that just covers the block
 ROWS_AT_ONCE = 4096  # outputs quantized at a time, to bound memory
+Choice = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""(squared error [n, blocks, 1], codes [n, blocks, block], scale [n, blocks, 1], zero [n, blocks, 1])."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class Blocks:
 
 
 def quantize_blocks(weight: np.ndarray, bits: int, block: int) -> Blocks:
-    """Quantize fp32 [n, k]: 8 bits symmetric, 4 bits with an integer zero per block, both of least squared error."""
-    one = quantize_symmetric_8 if bits == 8 else quantize_asymmetric_4
+    """Quantize fp32 [n, k] with least squared error: 8 bits symmetric, 4 bits with an integer zero per block."""
+    quantize = quantize_symmetric_8 if bits == 8 else quantize_asymmetric_4
     parts = [
-        one(split_blocks(weight[i : i + ROWS_AT_ONCE], block))
+        quantize(split_blocks(weight[i : i + ROWS_AT_ONCE], block))
         for i in range(0, weight.shape[0], ROWS_AT_ONCE)
     ]
     codes, scales, zeros = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -52,7 +54,7 @@ def quantize_blocks(weight: np.ndarray, bits: int, block: int) -> Blocks:
 
 
 def split_blocks(weight: np.ndarray, block: int) -> torch.Tensor:
-    """fp32 [n, k] -> [n, blocks, block], the last block filled up with zeros."""
+    """fp32 [n, k] -> [n, blocks, block], the last block padded with zeros."""
     rows = torch.from_numpy(np.ascontiguousarray(weight, dtype=np.float32))
     missing = -rows.shape[1] % block
     return torch.nn.functional.pad(rows, (0, missing)).reshape(rows.shape[0], -1, block)
@@ -66,10 +68,10 @@ def quantize_symmetric_8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, t
 
 
 def quantize_asymmetric_4(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Codes 0..15: the best of two integer zeros and a few scales, each scale then refitted by least squares."""
+    """Codes 0..15: the best of two integer zeros and a few scales, each scale refitted by least squares."""
     low, high = x.amin(-1, keepdim=True).clamp_(max=0), x.amax(-1, keepdim=True).clamp_(min=0)
     step = replace_zeros((high - low) / 15)
-    best: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+    best: Choice | None = None
     for zero in ((-low / step).floor(), (-low / step).ceil()):
         cover = torch.maximum(-low / replace_zeros(zero), high / replace_zeros(15 - zero))
         cover = torch.where(zero == 0, high / 15, torch.where(zero == 15, -low / 15, cover))
@@ -80,24 +82,19 @@ def quantize_asymmetric_4(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, 
     return codes.to(torch.uint8), scale[..., 0], zero[..., 0].to(torch.uint8)
 
 
-def fit_scale(
-    x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(squared error [n, blocks, 1], codes, refitted scale, zero) of one choice of scale and zero."""
+def fit_scale(x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> Choice:
+    """Codes under one scale and zero, then the scale of least squared error for these codes."""
     codes = (x / replace_zeros(scale)).round_().add_(zero).clamp_(0, 15)
-    away = codes - zero
-    norm = (away * away).sum(-1, keepdim=True)
-    dot = (away * x).sum(-1, keepdim=True)
+    offset = codes - zero
+    norm = (offset * offset).sum(-1, keepdim=True)
+    dot = (offset * x).sum(-1, keepdim=True)
     refitted = dot / norm.clamp(min=1)
     error = (x * x).sum(-1, keepdim=True) - refitted * dot
     return error, codes, refitted, zero
 
 
-def choose_better(
-    a: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None,
-    b: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Block by block the choice with the smaller error; the earlier one on ties."""
+def choose_better(a: Choice | None, b: Choice) -> Choice:
+    """Block by block the choice with the smaller error; `a` on ties."""
     if a is None:
         return b
     take = b[0] < a[0]
@@ -106,12 +103,12 @@ def choose_better(
 
 
 def replace_zeros(scale: torch.Tensor) -> torch.Tensor:
-    """The scale with 1 where it is 0, for dividing."""
+    """The scale with 1 in place of 0, to divide by."""
     return torch.where(scale == 0, torch.ones_like(scale), scale)
 
 
 def pack_nibbles(codes: torch.Tensor) -> torch.Tensor:
-    """uint8 [..., n] of 0..15 -> [..., ceil(n/2)], low nibble first; an odd end is filled with 0."""
+    """uint8 [..., n] of 0..15 -> [..., ceil(n / 2)], low nibble first; an odd end is padded with 0."""
     even = torch.nn.functional.pad(codes, (0, codes.shape[-1] % 2))
     return even[..., 0::2] | (even[..., 1::2] << 4)
 
@@ -132,6 +129,6 @@ def dequantize_blocks(blocks: Blocks) -> np.ndarray:
         zeros = np.full(blocks.scales.shape, 8, np.uint8)
     if blocks.zeros is not None:
         zeros = blocks.zeros if blocks.bits == 8 else unpack_nibbles(blocks.zeros, count)
-    away = codes.astype(np.float32) - zeros[..., None].astype(np.float32)
-    weight: np.ndarray = (away * blocks.scales[..., None]).reshape(blocks.n, -1)[:, : blocks.k]
+    offset = codes.astype(np.float32) - zeros[..., None].astype(np.float32)
+    weight: np.ndarray = (offset * blocks.scales[..., None]).reshape(blocks.n, -1)[:, : blocks.k]
     return weight

@@ -1,4 +1,7 @@
-"""The `specc-cpu` dialect: attention, products and embedding become specc's own, equal for any number of rows."""
+"""The `specc-cpu` dialect: attention, products and embedding become specc's operators.
+
+Their rows have the same bits for any number of rows in a call.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ from specc.exporter.lower.scheme import check_scheme
 
 
 def lower_cpu(graph: Graph, scheme: Scheme, stored: GgufCodes | None) -> Graph:
-    """Fused float graph -> graph over packed weights; `stored` are the checkpoint's own blocks, if it has some.
+    """Fused float graph -> graph over packed weights; `stored` are the checkpoint's own quantized blocks, if any.
 
-    Raises InputError for a scheme that is not known. A node that has no operator of ours stays as it is and is noted.
+    Raises InputError for an unknown scheme. A node without a specc operator is left as it is and noted.
     """
     check_scheme(scheme)
     weights = CpuWeights(scheme, stored)
@@ -45,7 +48,7 @@ def lower_cpu(graph: Graph, scheme: Scheme, stored: GgufCodes | None) -> Graph:
 
 
 def sort_weights_by_use(graph: Graph) -> Graph:
-    """Weights as calls read them, the last use counting: reading runs ahead from one product into the next."""
+    """Sort the weights by their last use in a call: memory is then read ahead from one product into the next."""
     inner = graph.model.graph
     last = {value.name: i for i, node in enumerate(inner) for value in node.inputs if value is not None}
     for name in sorted(inner.initializers, key=lambda name: last.get(name, -1)):
@@ -55,7 +58,7 @@ def sort_weights_by_use(graph: Graph) -> Graph:
 
 
 def lower_attention(graph: Graph) -> Graph:
-    """GroupQueryAttention with packed input and its rotary inside -> specc::Attention."""
+    """GroupQueryAttention with packed input that does the rotation itself -> specc::Attention."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and len(node.inputs) > 9 and node.inputs[1] is None:
@@ -64,7 +67,7 @@ def lower_attention(graph: Graph) -> Graph:
 
 
 def replace_attention(graph: ir.Graph, node: ir.Node) -> None:
-    """One layer's attention."""
+    """Replace the attention of one layer."""
     past_len = next(value for value in graph.inputs if value.name == "past_len")
     qkv, _, _, past_k, past_v, _, _, cos, sin, position = node.inputs[:10]
     a = node.attributes
@@ -84,7 +87,7 @@ def replace_attention(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def lower_embedding(graph: Graph, weights: CpuWeights) -> Graph:
-    """Gather of the fp32 embedding -> specc::Embedding over the head's own bytes when they are tied."""
+    """Gather of the fp32 embedding -> specc::Embedding, which reads the lm_head's bytes when the two are tied."""
     out = copy_graph(graph)
     inner = out.model.graph
     for node in list(inner):
@@ -96,7 +99,7 @@ def lower_embedding(graph: Graph, weights: CpuWeights) -> Graph:
             or len(table.const_value.shape) != 2
         ):
             continue
-        codes = weights.codes(str(table.name), np.asarray(table.const_value.numpy()), is_head=True)
+        codes = weights.codes(str(table.name), np.asarray(table.const_value.numpy()), is_lm_head=True)
         if codes is None:
             continue
         stem = str(table.name).removesuffix(".weight")

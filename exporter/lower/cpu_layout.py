@@ -1,4 +1,8 @@
-"""Weights in the layout of specc's CPU kernels (runtime/ops/kernels.h): groups of 16 outputs by blocks of 32 inputs."""
+"""Weights in the layout of specc's CPU kernels (runtime/ops/kernels.h).
+
+A weight is groups of 16 outputs by blocks of 32 inputs. A header of 64 bytes (scales, and minima of w4m) comes before
+the codes of its one or two blocks.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import numpy as np
 from specc.exporter.checkpoint.codes import BLOCK, Codes, join_outputs
 
 GROUP, GATED, LAYOUT = 16, 8, 2
-HEADER_BYTES = 64  # bytes: a cache line, so that codes start at one
+HEADER_BYTES = 64  # a cache line, so that codes start at one
 
 
 def count_code_bytes(kind: str) -> int:
@@ -16,12 +20,12 @@ def count_code_bytes(kind: str) -> int:
 
 
 def blocks_per_header(kind: str) -> int:
-    """Blocks whose scales share a head of 64 bytes; w4m has one block's scales and minima there."""
+    """Blocks behind one header: it holds the scales of two blocks, or the scales and minima of one (w4m)."""
     return 1 if kind == "w4m" else 2
 
 
 def count_group_bytes(kind: str, blocks: int) -> int:
-    """Bytes of a group of 16 outputs: heads and codes."""
+    """Bytes of a group of 16 outputs: headers and codes."""
     return -(-blocks // blocks_per_header(kind)) * HEADER_BYTES + count_code_bytes(kind) * blocks
 
 
@@ -37,13 +41,16 @@ def count_inputs(size: int, kind: str, outputs: int) -> int:
 
 
 def interleave(gate: Codes, up: Codes) -> Codes:
-    """Gate and up in turns of 8 outputs, one of each in a group: what the gated product reads; n a multiple of 8."""
+    """Gate and up in alternating runs of 8 outputs, as the gated product reads them; n is a multiple of 8."""
     order = np.arange(2 * gate.shape[0]).reshape(2, -1, GATED).transpose(1, 0, 2).reshape(-1)
-    return join_outputs([gate, up]).outputs(order)
+    return join_outputs([gate, up]).take_outputs(order)
 
 
 def pack(weight: Codes) -> np.ndarray:
-    """uint8 [bytes]: what the kernels map; outputs are filled up to a multiple of 16 with zeros."""
+    """uint8 [bytes] that the kernels read; outputs are padded to a multiple of 16 with zeros.
+
+    Raises ValueError when the inputs are no multiple of 32.
+    """
     n, k = weight.shape
     groups, blocks = -(-n // GROUP), k // BLOCK
     if k % BLOCK:
@@ -52,11 +59,10 @@ def pack(weight: Codes) -> np.ndarray:
     padded = np.full((groups * GROUP, k), fill, np.uint8)
     padded[:n] = weight.codes.astype(np.int16).astype(np.uint8)
     body = arrange_codes(padded.reshape(groups, GROUP, blocks, BLOCK), weight.kind)
-    heads = make_headers(weight, groups, blocks)
-    together = np.zeros(
-        (groups, len(heads[0]), HEADER_BYTES + blocks_per_header(weight.kind) * body.shape[-1]), np.uint8
-    )
-    together[..., :HEADER_BYTES] = heads
+    headers = make_headers(weight, groups, blocks)
+    size = HEADER_BYTES + blocks_per_header(weight.kind) * body.shape[-1]
+    together = np.zeros((groups, len(headers[0]), size), np.uint8)
+    together[..., :HEADER_BYTES] = headers
     whole = np.zeros((groups, together.shape[1] * blocks_per_header(weight.kind), body.shape[-1]), np.uint8)
     whole[:, :blocks] = body
     together[..., HEADER_BYTES:] = whole.reshape(groups, together.shape[1], -1)
@@ -66,7 +72,7 @@ def pack(weight: Codes) -> np.ndarray:
 
 
 def make_headers(weight: Codes, groups: int, blocks: int) -> np.ndarray:
-    """uint8 [groups, heads, 64]: two blocks' scales, or one block's scales and minima."""
+    """uint8 [groups, headers, 64]: two blocks' scales, or one block's scales and minima."""
     scales = arrange_halves(weight.scales, groups, blocks)
     if weight.minima is not None:
         return np.concatenate([scales, arrange_halves(weight.minima, groups, blocks)], axis=-1)
@@ -94,7 +100,7 @@ def arrange_codes(codes: np.ndarray, kind: str) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, kind: str, n: int, k: int) -> Codes:
-    """The inverse of `pack`: uint8 [bytes] -> codes of [n, k]; raises ValueError when the bytes are too few or many."""
+    """The inverse of `pack`: uint8 [bytes] -> codes of [n, k]. Raises ValueError for a wrong number of bytes."""
     groups, blocks = -(-n // GROUP), k // BLOCK
     if k % BLOCK or packed.size != groups * count_group_bytes(kind, blocks):
         raise ValueError(f"{packed.size} bytes are no {kind} weight of {n} outputs and {k} inputs")
@@ -120,7 +126,7 @@ def restore_halves(raw: np.ndarray) -> np.ndarray:
 
 
 def restore_codes(raw: np.ndarray, kind: str) -> np.ndarray:
-    """uint8 [groups, blocks, 256 or 512] -> uint8 or int8 [groups * 16, blocks * 32], the inverse of `bytes_of`."""
+    """uint8 [groups, blocks, 256 or 512] -> uint8 or int8 [groups * 16, blocks * 32]; inverts `arrange_codes`."""
     groups, blocks, _ = raw.shape
     if kind != "w8":
         nibbles = raw.reshape(groups, blocks, 4, 1, GROUP, 4)

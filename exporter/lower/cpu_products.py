@@ -14,6 +14,7 @@ from specc.exporter.graph.graph import (
     find_producer,
     find_sole_reader,
     insert_before,
+    is_transposed,
     read_constant,
     remove_unused,
     replace_uses,
@@ -26,13 +27,13 @@ X, WEIGHTS, NORM, BIAS, RESIDUAL = range(5)
 
 
 def lower_products(graph: Graph, weights: CpuWeights) -> Graph:
-    """Graph -> Graph: gated pairs first, then every other product, then what stands around them."""
+    """Graph -> Graph: gated pairs first, then every other product, then the nodes around them."""
     out = copy_graph(graph)
     inner = out.model.graph
     for rewrite in (lower_gated_pair, lower_product):
         for node in list(inner):
             rewrite(inner, node, weights)
-    remove_unused(out)  # what was replaced no longer counts as a reader
+    remove_unused(out)  # replaced nodes no longer count as readers
     for absorb in (absorb_bias, absorb_skip_norm, absorb_norm, absorb_residual):
         for product in filter(is_product, inner):
             product.resize_inputs(RESIDUAL + 1)
@@ -43,21 +44,19 @@ def lower_products(graph: Graph, weights: CpuWeights) -> Graph:
 
 
 def find_codes(node: ir.Node | None, weights: CpuWeights) -> Codes | None:
-    """Codes of a MatMul or Gemm with a constant fp32 weight; None when it is something else or stays fp32."""
+    """Codes of a MatMul or Gemm with a constant fp32 weight; None for other nodes and where the scheme is fp32."""
     if node is None or node.op_type not in ("MatMul", "Gemm") or node.domain not in ("", "ai.onnx"):
         return None
     weight = node.inputs[1]
     if weight is None or weight.const_value is None or weight.const_value.dtype != ir.DataType.FLOAT:
         return None
     array = np.asarray(weight.const_value.numpy())
-    turned = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
-    return weights.codes(
-        str(weight.name), array if turned else np.ascontiguousarray(array.T), node.op_type == "Gemm"
-    )
+    by_output = array if is_transposed(node) else np.ascontiguousarray(array.T)
+    return weights.codes(str(weight.name), by_output, is_lm_head=node.op_type == "Gemm")
 
 
 def make_product(graph: ir.Graph, x: ir.Value, codes: Codes, weight: str, name: str, gate: bool) -> ir.Node:
-    """A specc::MatMul called `name` over the packed weight `weight`, nothing around it yet."""
+    """A specc::MatMul called `name` over the packed weight `weight`, without norm, bias and residual."""
     n = codes.shape[0]
     packed = add_initializer(graph, f"{weight}.packed", pack(codes))
     kept = n // 2 if gate else n
@@ -73,20 +72,20 @@ def make_product(graph: ir.Graph, x: ir.Value, codes: Codes, weight: str, name: 
 
 
 def weight_stem(value: ir.Value | None) -> str:
-    """`model.layers.0.mlp.up_proj` of a weight."""
+    """The module of a weight, such as `model.layers.0.mlp.up_proj`."""
     assert value is not None
     return str(value.name).removesuffix(".weight")
 
 
 def replace_result(old: ir.Value, before: ir.Node, new: ir.Node) -> None:
-    """`new` stands before `before` and makes what `old` was."""
+    """Insert the node `new` before `before`; its result replaces `old`."""
     insert_before(before, new)
     copy_type(old, new.outputs[0])
     replace_uses(old, new.outputs[0])
 
 
 def lower_product(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
-    """One product by itself."""
+    """Replace one product."""
     codes = find_codes(node, weights)
     if codes is not None and node.inputs[0] is not None:
         new = make_product(
@@ -96,7 +95,7 @@ def lower_product(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
 
 
 def lower_gated_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> None:
-    """x W_gate * sigmoid(x W_gate) * (x W_up), both products over one x and read by nothing else."""
+    """Replace x W_gate * sigmoid(x W_gate) * (x W_up), where nothing else reads the two products."""
     if node.op_type != "Mul":
         return
     for left, right in (node.inputs, node.inputs[::-1]):
@@ -124,7 +123,7 @@ def lower_gated_pair(graph: ir.Graph, node: ir.Node, weights: CpuWeights) -> Non
 
 
 def match_silu(value: ir.Value | None) -> ir.Node | None:
-    """The MatMul g behind g * sigmoid(g), when nothing else reads its parts."""
+    """The MatMul that computes g of g * sigmoid(g), when nothing else reads g and the sigmoid."""
     node = find_producer(value, "Mul")
     if node is None or value is None or len(value.uses()) != 1:
         return None
@@ -142,12 +141,12 @@ def match_silu(value: ir.Value | None) -> ir.Node | None:
 
 
 def is_product(node: ir.Node | None) -> bool:
-    """Whether a node is ours."""
+    """Whether a node is a specc::MatMul."""
     return node is not None and node.op_type == "MatMul" and node.domain == SPECC
 
 
 def match_open_product(value: ir.Value | None, reader: ir.Node, slot: int) -> ir.Node | None:
-    """The specc::MatMul whose result only `reader` reads and whose input `slot` and later ones are still free."""
+    """The specc::MatMul without a gate whose only reader is `reader` and whose inputs from `slot` on are unused."""
     node = None if value is None else value.producer()
     if node is None or not is_product(node) or find_sole_reader(value) is not reader:
         return None
@@ -160,7 +159,7 @@ def match_open_product(value: ir.Value | None, reader: ir.Node, slot: int) -> ir
 
 
 def absorb_bias(graph: ir.Graph, node: ir.Node) -> None:
-    """product + constant [n]."""
+    """Absorb product + constant [n]."""
     if node.op_type != "Add":
         return
     for value, bias in (node.inputs, node.inputs[::-1]):
@@ -176,7 +175,7 @@ def absorb_bias(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def add_residual(reader: ir.Node, first: ir.Value | None, second: ir.Value | None) -> ir.Value | None:
-    """Let the product behind one addend add the other; its result, or None when neither is such a product."""
+    """The product that computes one addend adds the other; returns its result, or None when there is none."""
     for other, value in ((first, second), (second, first)):
         product = match_open_product(value, reader, RESIDUAL)
         if product is not None:
@@ -186,7 +185,7 @@ def add_residual(reader: ir.Node, first: ir.Value | None, second: ir.Value | Non
 
 
 def absorb_skip_norm(graph: ir.Graph, node: ir.Node) -> None:
-    """product + residual, then a norm: the sum moves into the product, the norm stays for absorb_norm."""
+    """Absorb product + residual before a norm: the sum moves into the product, the norm is left to absorb_norm."""
     if node.op_type != "SkipSimplifiedLayerNormalization":
         return
     total = add_residual(node, node.inputs[0], node.inputs[1])
@@ -205,7 +204,7 @@ def absorb_skip_norm(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def absorb_norm(graph: ir.Graph, node: ir.Node) -> None:
-    """A norm that only our products read (through a Squeeze at most) moves into each of them."""
+    """A norm that only specc::MatMul nodes read (through a Squeeze at most) moves into each of them."""
     if node.op_type != "SimplifiedLayerNormalization":
         return
     readers = [(use.node, use.idx) for use in node.outputs[0].uses()]
@@ -228,7 +227,7 @@ def absorb_norm(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def absorb_residual(graph: ir.Graph, node: ir.Node) -> None:
-    """product + residual without a norm behind it."""
+    """Absorb product + residual without a norm after it."""
     if node.op_type != "Add":
         return
     total = add_residual(node, node.inputs[0], node.inputs[1])

@@ -1,4 +1,4 @@
-"""Which codes a product of the `specc-cpu` dialect reads: the checkpoint's own blocks, or its floats quantized."""
+"""The codes that products read: the checkpoint's own quantized blocks, or its floats quantized."""
 
 from __future__ import annotations
 
@@ -17,39 +17,43 @@ KIND_BITS = {"w4": 4, "w4m": 4, "w8": 8}
 
 @dataclass
 class CpuWeights:
-    """Codes by weight name; counts what was taken over and what was quantized anew."""
+    """Codes by weight name; `taken` counts weights used as stored, `quantized` those quantized from floats."""
 
     scheme: Scheme
     stored: GgufCodes | None
     taken: int = 0
     quantized: int = 0
-    known: dict[str, Codes] = field(default_factory=dict)
+    by_name: dict[str, Codes] = field(default_factory=dict)
 
-    def codes(self, name: str, weight: np.ndarray, is_head: bool) -> Codes | None:
-        """Codes of fp32 [n, k] under the scheme of its group; None for fp32 and where k is no multiple of 32."""
-        bits = BITS.get(self.scheme.head if is_head else self.scheme.layers)
+    def codes(self, name: str, weight: np.ndarray, is_lm_head: bool) -> Codes | None:
+        """Codes of `weight` fp32 [n, k] under its scheme; None for fp32 and where k is no multiple of 32.
+
+        `is_lm_head`: the scheme is that of lm_head and embedding, not that of the layers.
+        """
+        bits = BITS.get(self.scheme.head if is_lm_head else self.scheme.layers)
         if bits is None or weight.shape[1] % BLOCK:
             return None
-        if name not in self.known:
-            self.known[name] = self.make(name, weight, bits)
-        return self.known[name]
+        if name not in self.by_name:
+            self.by_name[name] = self.find_or_quantize(name, weight, bits)
+        return self.by_name[name]
 
-    def make(self, name: str, weight: np.ndarray, bits: int) -> Codes:
-        """The file's own codes where they have the wanted bits, else the float weight quantized."""
-        found = self.stored.find(name, weight) if self.stored is not None else None
-        if found is not None and KIND_BITS[found.kind] == bits:
+    def find_or_quantize(self, name: str, weight: np.ndarray, bits: int) -> Codes:
+        """The file's own codes where they have the wanted number of bits, else the float weight quantized."""
+        codes = self.stored.find(name, weight) if self.stored is not None else None
+        if codes is not None and KIND_BITS[codes.kind] == bits:
             self.taken += 1
-            return found
+            return codes
         self.quantized += 1
         return convert_blocks(quantize_blocks(weight, bits, BLOCK))
 
     def note(self) -> str:
         """One line for the report."""
-        return f"weights: {self.taken} taken over from the checkpoint's own blocks, {self.quantized} quantized from floats"
+        taken = f"{self.taken} taken over from the checkpoint's own blocks"
+        return f"weights: {taken}, {self.quantized} quantized from floats"
 
 
 def convert_blocks(blocks: Blocks) -> Codes:
-    """Blocks with integer zeros as kernel codes: scales and minima in half precision."""
+    """Blocks with integer zeros as kernel codes, with scales and minima in half precision."""
     scales = blocks.scales.astype(np.float16)
     if blocks.bits == 8:
         return Codes(

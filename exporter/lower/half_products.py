@@ -1,4 +1,4 @@
-"""Products and the embedding in half precision; everything between them stays fp32."""
+"""Products and the embedding in half precision; everything between them is fp32."""
 
 from __future__ import annotations
 
@@ -29,53 +29,53 @@ NUMPY = {
 
 @dataclass(frozen=True)
 class Product:
-    """One product that is rewritten: x fp32 [.., K] times a constant weight fp32 [K, N]."""
+    """One product to replace: x fp32 [.., K] times a constant weight fp32 [K, N]."""
 
     emit: Emitter
     x: ir.Value
     weight: ir.Value
-    turned: bool
-    """Whether the stored array is [N, K]."""
-    is_head: bool
+    is_transposed: bool
+    """Whether the weight is stored as [N, K]."""
+    is_lm_head: bool
     dtype: ir.DataType
     halves: dict[ir.Value, ir.Value]
-    """x in `dtype`, once for all products that read it."""
+    """x -> x in `dtype`, shared by all products that read it."""
 
     def array(self) -> np.ndarray:
         """The weight, fp32 [K, N]."""
         stored = np.asarray(self.weight.const_value.numpy())  # type: ignore[union-attr]
-        return stored.T if self.turned else stored
+        return stored.T if self.is_transposed else stored
 
     def half_x(self) -> ir.Value:
-        """x in `dtype`; a value that was just cast from it is not cast twice."""
+        """x in `dtype`; a value that was cast from `dtype` is not cast again."""
         if self.x not in self.halves:
             self.halves[self.x] = cast_input(self.emit, self.x, self.dtype)
         return self.halves[self.x]
 
 
 Spelling = Callable[[Product], "ir.Value | None"]
-"""What makes the result of a product, in `dtype` or fp32 [.., N]; None: leave it to the plain one."""
+"""Writes the result of a product, in `dtype` or fp32 [.., N]; None where `multiply` has to write it."""
 
 
 @dataclass
 class Spellings:
-    """How layers and head are spelled."""
+    """How the products of the layers and of the lm_head are written."""
 
     layers: Spelling
-    head: Spelling
+    lm_head: Spelling
     halves: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
 
 def multiply(product: Product) -> ir.Value:
-    """x times the weight, both in `dtype`; a stored [N, K] (a tied head) stays as it is."""
+    """x times the weight, both in `dtype`; a weight [N, K] (a tied lm_head) keeps its layout."""
     emit, weight = product.emit, cast_weight(product.emit, product.weight, product.dtype)
-    if product.turned:
+    if product.is_transposed:
         return emit.op("Gemm", product.half_x(), weight, transB=1)
     return emit.op("MatMul", product.half_x(), weight)
 
 
 def lower_half_products(graph: Graph, dtype: ir.DataType, spellings: Spellings) -> Graph:
-    """Graph -> Graph: every product with a constant weight, then the embedding."""
+    """Graph -> Graph: replace every product with a constant weight, then the embedding."""
     out = copy_graph(graph)
     inner = out.model.graph
     for node in list(inner):
@@ -94,37 +94,37 @@ def is_float_weight(value: ir.Value | None) -> bool:
 
 
 def replace_product(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, spellings: Spellings) -> None:
-    """One product; its result is fp32 again."""
+    """Replace one product; its result is cast to fp32."""
     x, weight = node.inputs[:2]
     assert x is not None and weight is not None
-    is_head = node.op_type == "Gemm"
+    is_lm_head = node.op_type == "Gemm"
     emit = Emitter(graph, node, str(node.name))
-    product = Product(emit, x, weight, is_transposed(node), is_head, dtype, spellings.halves)
-    spelled = spellings.head if is_head else spellings.layers
-    made = spelled(product)
-    if made is None:
-        made = multiply(product)
-    if made.dtype is None:
-        made.type = ir.TensorType(dtype)
-    made.producer().metadata_props["specc.weight"] = str(weight.name)  # type: ignore[union-attr]
-    result = emit.cast(made, FLOAT)
+    product = Product(emit, x, weight, is_transposed(node), is_lm_head, dtype, spellings.halves)
+    spelling = spellings.lm_head if is_lm_head else spellings.layers
+    y = spelling(product)
+    if y is None:
+        y = multiply(product)
+    if y.dtype is None:
+        y.type = ir.TensorType(dtype)
+    y.producer().metadata_props["specc.weight"] = str(weight.name)  # type: ignore[union-attr]
+    result = emit.cast(y, FLOAT)
     copy_type(node.outputs[0], result)
     result.type = ir.TensorType(FLOAT)
     replace_uses(node.outputs[0], result)
 
 
 def cast_input(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """x in `dtype`."""
-    before = find_producer(x, "Cast")
-    if before is not None and before.inputs[0] is not None and before.inputs[0].dtype == dtype:
-        return before.inputs[0]
+    """x in `dtype`: the input of the cast that computes x where that has the type, else a new cast."""
+    cast = find_producer(x, "Cast")
+    if cast is not None and cast.inputs[0] is not None and cast.inputs[0].dtype == dtype:
+        return cast.inputs[0]
     if x.dtype is None:
         x.type = ir.TensorType(FLOAT)
     return emit.cast(x, dtype)
 
 
 def cast_weight(emit: Emitter, weight: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The weight in `dtype`, as it is stored."""
+    """The weight in `dtype`, in its stored layout."""
     if dtype == FLOAT:
         return weight
     array = np.asarray(weight.const_value.numpy())  # type: ignore[union-attr]
@@ -132,14 +132,14 @@ def cast_weight(emit: Emitter, weight: ir.Value, dtype: ir.DataType) -> ir.Value
 
 
 def clip_to_type(array: np.ndarray, dtype: ir.DataType) -> np.ndarray:
-    """The array in another type; a number beyond its range becomes the largest one, never infinite."""
+    """The array in another type; a number beyond its range becomes the largest finite one."""
     kind = NUMPY[dtype]
     largest = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
     return np.ascontiguousarray(np.clip(array, -largest, largest).astype(kind))
 
 
 def replace_embedding(graph: ir.Graph, node: ir.Node, dtype: ir.DataType) -> None:
-    """Rows of the table in `dtype`, cast to fp32."""
+    """Replace the embedding: a table in `dtype`, its rows cast to fp32."""
     table = node.inputs[0]
     assert table is not None
     if dtype == FLOAT:

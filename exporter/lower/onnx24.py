@@ -1,6 +1,6 @@
 """The `onnx24` dialect: standard operators only, so that TensorRT needs no plugin.
 
-Products, caches and attention are in half precision; residual stream, norms, softmax, rotary and logits in fp32.
+Products, KV caches and attention are in half precision; residual stream, norms, softmax, rotary and logits in fp32.
 """
 
 from __future__ import annotations
@@ -41,45 +41,40 @@ def lower_onnx24(
 ) -> Graph:
     """Fused float graph -> standard operators. `dtype`: "fp16", "bf16" or, for checks, "fp32".
 
-    `ranges` are those of the products' inputs, needed by int8 and fp8. `cache`: "fp8" for float8 keys and values, which
-    only the older spelling writes.
-    Raises InputError for a scheme that has no spelling here.
+    `opset24`: caches by TensorScatter and Attention; False: the older spelling without both, which returns new rows.
+    `ranges`: activation ranges of the products' inputs, needed by int8 and fp8. `cache`: "fp8" for float8 keys and
+    values, which only the older spelling writes. Raises InputError for a scheme that this dialect cannot write.
     """
     half = TYPES[dtype]
     weights = CpuWeights(scheme, stored)
     kinds: dict[str, Spelling] = {kind: StaticProducts(kind, ranges or {}) for kind in ("int8", "fp8")}
     kinds["w4"] = Int4Blocks(weights, scheme.block)
-    layers, head = (choose_spelling(kind, kinds) for kind in (scheme.layers, scheme.head))
+    layers, lm_head = (choose_spelling(kind, kinds) for kind in (scheme.layers, scheme.head))
     out = lower_norms(lower_attention(graph, half, opset24, TYPES.get(cache)), opset24)
-    out = lower_half_products(out, half, Spellings(layers, head))
+    out = lower_half_products(out, half, Spellings(layers, lm_head))
     check_standard(out)
     imports = out.model.graph.opset_imports
     imports.clear()
     imports[""] = OPSET if opset24 else OLDER_OPSET
-    held = f"products in {dtype}, caches in {cache or dtype}"
-    notes = [f"{held}; residual stream, norms, softmax, rotary and logits in fp32"]
+    types = f"products in {dtype}, caches in {cache or dtype}"
+    notes = [f"{types}; residual stream, norms, softmax, rotary and logits in fp32"]
     notes += [weights.note()] * bool(weights.taken or weights.quantized)
     return drop_unused_weights(out).noting(*notes)
 
 
 def choose_spelling(kind: str, kinds: Mapping[str, Spelling]) -> Spelling:
-    """How products of a scheme are written."""
-    known: dict[str, Spelling] = {
-        "fp32": multiply,
-        "fp16": multiply,
-        "bf16": multiply,
-        "w8": multiply_int8,
-        **kinds,
-    }
-    if kind not in known:
+    """How products of a scheme are written. Raises InputError for a scheme that this dialect cannot write."""
+    floats: dict[str, Spelling] = {"fp32": multiply, "fp16": multiply, "bf16": multiply}
+    spellings = {**floats, "w8": multiply_int8, **kinds}
+    if kind not in spellings:
         raise InputError(
-            f"the dialect onnx24 has no spelling for the scheme {kind!r}; use one of {', '.join(known)}"
+            f"the dialect onnx24 has no spelling for the scheme {kind!r}; use one of {', '.join(spellings)}"
         )
-    return known[kind]
+    return spellings[kind]
 
 
 def check_standard(graph: Graph) -> None:
-    """Raise InputError where an operator of ONNX Runtime is left, which TensorRT does not know."""
+    """Raise InputError where an operator of ONNX Runtime alone is left, which TensorRT does not have."""
     left = sorted(
         {node.op_type for node in graph.model.graph if node.domain == MICROSOFT or node.op_type in LATER}
     )

@@ -1,4 +1,4 @@
-"""Weight schemes: which product is stored at how many bits, and the nodes that read it."""
+"""The `ort` dialect: products by MatMulNBits, the embedding by GatherBlockQuantized."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from specc.exporter.lower.blocks import Blocks, quantize_blocks
 from specc.exporter.lower.scheme import check_scheme
 
 BITS = {"w8": 8, "w4": 4}
-ACCURACY_LEVEL = 4  # activations are rounded to int8 per block of 32, the level that every fast kernel has
+ACCURACY_LEVEL = 4  # activations are rounded to int8 per block of 32, as in every fast kernel
 
 
 def lower_ort(graph: Graph, scheme: Scheme) -> Graph:
-    """Graph -> Graph in the wanted scheme; fp32 gives the graph back as it is.
+    """Graph -> Graph in the scheme; fp32 leaves the weights as they are.
 
-    A tied embedding is stored once with a w8 or fp32 head; a w4 head keeps an 8-bit embedding beside it.
-    Raises InputError for a scheme that is not known.
+    A tied embedding shares the weight of a w8 or fp32 lm_head; beside a w4 lm_head it is stored in 8 bits.
+    Raises InputError for an unknown scheme.
     """
     check_scheme(scheme)
     if scheme.layers == "dynamic-int8":
@@ -49,9 +49,9 @@ def lower_ort(graph: Graph, scheme: Scheme) -> Graph:
 
 
 def quantize_product(graph: ir.Graph, node: ir.Node, scheme: Scheme) -> None:
-    """Replace one product with a constant weight by MatMulNBits, unless its group stays fp32."""
-    is_head = node.op_type == "Gemm"
-    bits = BITS.get(scheme.head if is_head else scheme.layers)
+    """Replace one product with a constant weight by MatMulNBits, unless its scheme is fp32."""
+    is_lm_head = node.op_type == "Gemm"
+    bits = BITS.get(scheme.head if is_lm_head else scheme.layers)
     weight = node.inputs[1]
     if (
         bits is None
@@ -73,7 +73,7 @@ def quantize_product(graph: ir.Graph, node: ir.Node, scheme: Scheme) -> None:
 
 
 def make_attributes(blocks: Blocks) -> dict[str, int]:
-    """What MatMulNBits wants to know about its weight."""
+    """The attributes of a MatMulNBits over these blocks."""
     return {
         "K": blocks.k,
         "N": blocks.n,
@@ -84,7 +84,7 @@ def make_attributes(blocks: Blocks) -> dict[str, int]:
 
 
 def add_blocks(graph: ir.Graph, name: str, blocks: Blocks) -> list[ir.Value]:
-    """The weight's parts among the graph's initializers: codes, scales and, where it has some, zeros."""
+    """Add the weight's parts as initializers: codes, scales and zeros (if any)."""
     stem = name.removesuffix(".weight")
     parts = [(f"{stem}.codes", blocks.codes), (f"{stem}.scales", blocks.scales)]
     if blocks.zeros is not None:
@@ -93,10 +93,10 @@ def add_blocks(graph: ir.Graph, name: str, blocks: Blocks) -> list[ir.Value]:
 
 
 def quantize_embedding(graph: ir.Graph, node: ir.Node, scheme: Scheme) -> None:
-    """Read the embedding from 8-bit blocks, the head's own when they are tied.
+    """Read the embedding from 8-bit blocks: those of the lm_head when the two are tied.
 
-    The codes of the head are [vocab, blocks, 32] and of the embedding [vocab, hidden]: the same bytes under two shapes,
-    which the writer of the file stores once.
+    The codes of the lm_head are [vocab, blocks, 32], of the embedding [vocab, hidden]: the same bytes under two
+    shapes, which the graph file stores once.
     """
     weight = node.inputs[0]
     if weight is None or weight.const_value is None or weight.const_value.dtype != ir.DataType.FLOAT:
@@ -130,7 +130,7 @@ def quantize_embedding(graph: ir.Graph, node: ir.Node, scheme: Scheme) -> None:
 
 
 def find_lm_head_blocks(graph: ir.Graph, name: str, scheme: Scheme) -> Blocks | None:
-    """The 8-bit blocks that the head already stored for this very weight, if it did."""
+    """The 8-bit blocks that the lm_head stored for the same weight; None when it stored none."""
     stem = name.removesuffix(".weight")
     codes, scales = graph.initializers.get(f"{stem}.codes"), graph.initializers.get(f"{stem}.scales")
     if (

@@ -1,6 +1,6 @@
-"""The scheme `dynamic-int8`: ONNX Runtime's own `quantize_dynamic`, whose activation scale is one per call.
+"""The scheme `dynamic-int8`: ONNX Runtime's `quantize_dynamic`, with one activation scale per call.
 
-Rows of a call share that scale, so a row depends on its neighbours: this scheme exists to be refused for speculation.
+The rows of a call share that scale, so a row depends on the others: the gate refuses speculation with this scheme.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from specc.exporter.graph.graph import (
     copy_graph,
     copy_type,
     insert_before,
+    is_transposed,
     remove_unused,
     replace_uses,
 )
@@ -27,7 +28,7 @@ from specc.exporter.graph.silence import silence_libraries
 
 
 def lower_ort_dynamic(graph: Graph) -> Graph:
-    """Graph -> Graph: every product and the embedding with int8 weights, activations scaled per tensor at run time."""
+    """Graph -> Graph: products and embedding with int8 weights, activations scaled per tensor at run time."""
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization import quantize_dynamic as convert
 
@@ -47,30 +48,28 @@ def lower_ort_dynamic(graph: Graph) -> Graph:
 
 @contextlib.contextmanager
 def skip_reloading() -> Iterator[None]:
-    """Spare the converter a second copy of the weights, which it makes to infer the shapes of Gemms: none are left."""
-    from onnxruntime.quantization import onnx_quantizer as inside
+    """Keep the converter from loading a second copy of the weights to infer the shapes of Gemms: there are none."""
+    from onnxruntime.quantization import onnx_quantizer
 
-    before = inside.save_and_reload_model_with_shape_infer
-    inside.save_and_reload_model_with_shape_infer = lambda model: model
+    before = onnx_quantizer.save_and_reload_model_with_shape_infer
+    onnx_quantizer.save_and_reload_model_with_shape_infer = lambda model: model
     try:
         yield
     finally:
-        inside.save_and_reload_model_with_shape_infer = before
+        onnx_quantizer.save_and_reload_model_with_shape_infer = before
 
 
 def convert_lm_head(graph: Graph) -> Graph:
-    """A Gemm over a transposed weight as MatMul over a weight of its own, which is what the converter quantizes."""
+    """Replace a Gemm by a MatMul over a transposed copy of its weight: the converter quantizes only MatMul."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         weight = node.inputs[1] if node.op_type == "Gemm" else None
         if weight is None or weight.const_value is None:
             continue
-        flip = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
-        array = np.asarray(weight.const_value.numpy())
-        turned = add_initializer(
-            out.model.graph, "lm_head.turned", np.ascontiguousarray(array.T if flip else array)
-        )
-        product = ir.node("MatMul", [node.inputs[0], turned], name=node.name)
+        stored = np.asarray(weight.const_value.numpy())
+        array = np.ascontiguousarray(stored.T if is_transposed(node) else stored)
+        transposed = add_initializer(out.model.graph, "lm_head.turned", array)
+        product = ir.node("MatMul", [node.inputs[0], transposed], name=node.name)
         insert_before(node, product)
         copy_type(node.outputs[0], product.outputs[0])
         replace_uses(node.outputs[0], product.outputs[0])

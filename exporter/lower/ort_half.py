@@ -1,4 +1,4 @@
-"""The `ort` dialect in half precision, for ONNX Runtime's CUDA provider, whose GroupQueryAttention has no fp32."""
+"""The `ort` dialect in half precision, for ONNX Runtime's CUDA provider: its GroupQueryAttention has no fp32."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ROWS, TABLES = range(3), (7, 8)  # inputs of GroupQueryAttention: query, key, va
 
 
 def lower_ort_half(graph: Graph, scheme: Scheme) -> Graph:
-    """Fused float graph -> weights in their scheme, products, attention and caches in half precision, the rest fp32."""
-    layers, head = ("fp32" if kind == "fp16" else kind for kind in (scheme.layers, scheme.head))
-    floats = Scheme(layers, head, scheme.block)
+    """Fused float graph -> weights in the scheme; products, attention and KV caches in fp16, the rest in fp32."""
+    layers, lm_head = ("fp32" if kind == "fp16" else kind for kind in (scheme.layers, scheme.head))
+    floats = Scheme(layers, lm_head, scheme.block)
     out = lower_half_products(lower_ort(graph, floats), HALF, Spellings(multiply, multiply))
     inner = out.model.graph
     for value in inner.inputs:
@@ -43,7 +43,7 @@ def lower_ort_half(graph: Graph, scheme: Scheme) -> Graph:
 
 
 def convert_attention(graph: ir.Graph, node: ir.Node) -> None:
-    """One attention with its rows, tables and caches in half precision."""
+    """Put rows, tables and caches of one attention into half precision."""
     emit = Emitter(graph, node, str(node.name))
     for slot in (*ROWS, *TABLES):
         value = node.inputs[slot] if slot < len(node.inputs) else None
@@ -55,7 +55,7 @@ def convert_attention(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def convert_product(graph: ir.Graph, node: ir.Node) -> None:
-    """One MatMulNBits whose rows and scales are in half precision."""
+    """Put rows and scales of one MatMulNBits into half precision."""
     emit = Emitter(graph, node, str(node.name))
     for slot in (0, 2):
         value = node.inputs[slot]
@@ -65,7 +65,7 @@ def convert_product(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def convert_input(emit: Emitter, value: ir.Value) -> ir.Value:
-    """A constant rounded, anything else cast."""
+    """The value in half precision: a rounded copy of a constant, a cast of a computed value."""
     array = read_constant(value)
     if array is not None:
         return emit.constant(f"{value.name}.half", clip_to_type(np.asarray(array), HALF))
@@ -74,15 +74,15 @@ def convert_input(emit: Emitter, value: ir.Value) -> ir.Value:
 
 
 def widen_result(graph: ir.Graph, node: ir.Node) -> None:
-    """The node's first result is half precision, its readers get fp32."""
+    """The node's first result becomes half precision; its readers read a cast to fp32."""
     old = node.outputs[0]
-    followers = [(use.node, use.idx) for use in old.uses()]
+    readers = [(use.node, use.idx) for use in old.uses()]
     cast = ir.node("Cast", [old], attributes={"to": int(FLOAT)}, name=f"{node.name}/wide")
     graph.insert_after(node, cast)
     copy_type(old, cast.outputs[0])
     cast.outputs[0].type = ir.TensorType(FLOAT)
     old.type = ir.TensorType(HALF)
-    for reader, slot in followers:
+    for reader, slot in readers:
         reader.replace_input_with(slot, cast.outputs[0])
     if old.is_graph_output():
         replace_uses(old, cast.outputs[0])

@@ -1,6 +1,6 @@
-"""int8 and fp8 products: weights by column and activations by one static scale, as QuantizeLinear and DequantizeLinear.
+"""int8 and fp8 products by QuantizeLinear and DequantizeLinear: one scale per weight column, one for activations.
 
-A scale never depends on the rows of a call, so a row's bits do not depend on its neighbours.
+The activation scale is static, so a row's bits do not depend on the other rows of a call.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ KINDS = {"int8": np.dtype(np.int8), "fp8": np.dtype(ml_dtypes.float8_e4m3fn)}
 
 @dataclass(frozen=True)
 class StaticProducts:
-    """Both sides of a product in 8 bits."""
+    """Writes products whose weight and input are both in 8 bits (`kind`: "int8" or "fp8")."""
 
     kind: str
     ranges: Mapping[str, float]
-    """Largest magnitude that counts of a product's input, by the module's name."""
+    """Activation range of each product's input, by the name of the product's module."""
 
     def __call__(self, product: Product) -> ir.Value:
-        """Q and DQ of x, DQ of the weight, the product in `dtype`."""
+        """Quantize and dequantize x, dequantize the weight, multiply in `dtype`."""
         emit, stem, kind = product.emit, module_name(product), KINDS[self.kind]
-        scale = clip_to_type(
-            np.array(max(self.range_of(stem) / LARGEST[self.kind], 1e-6)), product.dtype
-        ).reshape(())
+        x_scale = np.array(max(self.find_range(stem) / LARGEST[self.kind], 1e-6))
+        scale = clip_to_type(x_scale, product.dtype).reshape(())
         by = emit.constant(f"{stem}.x_scale", scale)
         zero = emit.constant(f"zero_{self.kind}", np.zeros((), kind))
         x = emit.op("DequantizeLinear", emit.op("QuantizeLinear", product.half_x(), by, zero), by, zero)
@@ -46,7 +45,7 @@ class StaticProducts:
         scale_of = emit.constant(f"{stem}.scales", clip_to_type(scales, product.dtype))
         return emit.op("MatMul", x, emit.op("DequantizeLinear", stored, scale_of, axis=1))
 
-    def range_of(self, stem: str) -> float:
+    def find_range(self, stem: str) -> float:
         """The range of one product. Raises InputError where it was not measured."""
         if stem not in self.ranges:
             raise InputError(
@@ -56,7 +55,7 @@ class StaticProducts:
 
 
 def quantize_columns_fp8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float8 [K, N] and fp32 scales [N], rounded to half precision first."""
+    """float8 codes [K, N] and fp32 scales [N]; scales are rounded to half precision before the codes are computed."""
     scales = np.abs(weight).max(0) / LARGEST["fp8"]
     scales = np.where(scales == 0, 1, scales).astype(np.float16).astype(np.float32)
     scales = np.maximum(scales, np.float32(6e-8))

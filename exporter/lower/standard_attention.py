@@ -1,7 +1,7 @@
-"""GroupQueryAttention in standard operators: opset 24's TensorScatter and Attention, or only products and a softmax.
+"""GroupQueryAttention in standard operators: TensorScatter and Attention of opset 24, or products and a softmax.
 
-The caches are in `dtype`, rotary and softmax in fp32. With the older spelling the graph does not write the cache: it
-gives the new rows (`rows_k.i`, `rows_v.i`), which the runtime puts behind the others.
+The KV caches are in `dtype`, rotary and softmax in fp32. With the older spelling the graph does not write the cache:
+it returns the new rows (`rows_k.i`, `rows_v.i`), which the runtime appends.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from specc.exporter.lower.standard_rotary import rotate
 
 FLOAT8, ZERO8 = ir.DataType.FLOAT8E4M3FN, np.zeros((), ml_dtypes.float8_e4m3fn)
 LOWEST = np.float32(-1e30)
-"""Score of a slot that a row does not see; exp of it is 0 in fp32."""
+"""Score of a slot that is masked for a row; its exp is 0 in fp32."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Query, key and value of one call: q [1, heads, R, dim] and k, v [1, kv_heads, R, dim], fp32, turned already."""
+    """Query, key and value of one call, rotated: q fp32 [1, heads, R, dim], k and v fp32 [1, kv_heads, R, dim]."""
 
     q: ir.Value
     k: ir.Value
@@ -38,15 +38,15 @@ class Rows:
 
 @dataclass
 class Masks:
-    """Boolean masks that all layers share, made before the first attention; keys are window sizes (0: none)."""
+    """Boolean masks that layers share, computed before the first attention, by window size (0: no window)."""
 
-    known: dict[int, tuple[ir.Value, ...]]
+    by_window: dict[int, tuple[ir.Value, ...]]
 
 
 def lower_attention(
     graph: Graph, dtype: ir.DataType, opset24: bool, cache: ir.DataType | None = None
 ) -> Graph:
-    """Graph -> Graph; `dtype` is the type of caches and of the products inside, `cache` that of caches if another."""
+    """Graph -> Graph; `dtype`: type of the KV caches and of the products inside; `cache`: another cache type."""
     out, masks = copy_graph(graph), Masks({})
     inner = out.model.graph
     for value in inner.inputs:
@@ -59,14 +59,14 @@ def lower_attention(
         if node.op_type == "GroupQueryAttention":
             emit = Emitter(inner, node, str(node.name))
             rows = split_rows(emit, node, opset24)
-            spelling = attend_scattered if opset24 else attend_appended
+            attend = attend_scattered if opset24 else attend_appended
             assert first is not None
-            spelling(emit, node, rows, dtype, Emitter(inner, first, "mask"), masks)
+            attend(emit, node, rows, dtype, Emitter(inner, first, "mask"), masks)
     return remove_unused(out)
 
 
 def split_rows(emit: Emitter, node: ir.Node, opset24: bool) -> Rows:
-    """The node's rows as heads, turned by its table where it has one."""
+    """Query, key and value of the node by head, rotated by its tables where it has some."""
     a, dim = node.attributes, read_shape(node.inputs[3])[-1]  # type: ignore[arg-type]
     heads, kv_heads = a["num_heads"].as_int(), a["kv_num_heads"].as_int()
     flat = list(node.inputs[:3])
@@ -92,7 +92,7 @@ def split_heads(emit: Emitter, x: ir.Value, heads: int, dim: int) -> ir.Value:
 
 
 def replace_result(emit: Emitter, node: ir.Node, attended: ir.Value, rows: Rows, dtype: ir.DataType) -> None:
-    """[1, heads, R, dim] in `dtype` -> fp32 [1, R, heads * dim] in the place of the node's first result."""
+    """[1, heads, R, dim] in `dtype` -> fp32 [1, R, heads * dim], which replaces the node's first result."""
     flat = emit.reshape(emit.op("Transpose", attended, perm=[0, 2, 1, 3]), 0, 0, rows.heads * rows.dim)
     flat.type = ir.TensorType(dtype)
     result = emit.cast(flat, FLOAT)
@@ -100,16 +100,14 @@ def replace_result(emit: Emitter, node: ir.Node, attended: ir.Value, rows: Rows,
     replace_uses(node.outputs[0], result)
 
 
-def rename_output(
-    emit: Emitter, node: ir.Node, slot: int, made: ir.Value, name: str, dtype: ir.DataType
-) -> None:
-    """`made` becomes the graph output that the node's result was, under `name`."""
+def replace_output(node: ir.Node, slot: int, new: ir.Value, name: str, dtype: ir.DataType) -> None:
+    """`new` replaces the node's result `slot` as a graph output called `name`."""
     old = node.outputs[slot]
-    made.type = ir.TensorType(dtype)
-    if made.shape is None:
-        made.shape = old.shape
-    replace_uses(old, made)
-    made.name = name
+    new.type = ir.TensorType(dtype)
+    if new.shape is None:
+        new.shape = old.shape
+    replace_uses(old, new)
+    new.name = name
 
 
 # ---------------------------------------------------------------------- opset 24
@@ -118,42 +116,45 @@ def rename_output(
 def attend_scattered(
     emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: Emitter, masks: Masks
 ) -> None:
-    """TensorScatter writes the rows at slot past_len, Attention reads the whole cache under a boolean mask."""
+    """TensorScatter writes the rows at slot past_len; Attention reads the whole cache under a boolean mask."""
     past_k, past_v = node.inputs[3:5]
     assert past_k is not None and past_v is not None
-    if rows.window not in masks.known:
-        masks.known[rows.window] = make_whole_mask(top, rows, read_shape(past_k)[2])
-    at, visible = masks.known[rows.window]
+    if rows.window not in masks.by_window:
+        masks.by_window[rows.window] = make_whole_mask(top, rows, read_shape(past_k)[2])
+    write_index, visible = masks.by_window[rows.window]
     presents = []
     for slot, past, new in ((1, past_k, rows.k), (2, past_v, rows.v)):
         name = str(node.outputs[slot].name)
-        presents.append(emit.op("TensorScatter", past, emit.cast(new, dtype), at, axis=2, mode="linear"))
+        presents.append(
+            emit.op("TensorScatter", past, emit.cast(new, dtype), write_index, axis=2, mode="linear")
+        )
         presents[-1].shape = past.shape
-        rename_output(emit, node, slot, presents[-1], name, dtype)
+        replace_output(node, slot, presents[-1], name, dtype)
     q = emit.cast(rows.q, dtype)
     attended = emit.op("Attention", q, *presents, visible, scale=rows.scale)
     replace_result(emit, node, attended, rows, dtype)
 
 
 def make_whole_mask(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
-    """(past_len int64 [1], visible bool [1, 1, R, capacity]): row r sees the slots up to past_len + r."""
+    """(past_len int64 [1], visible bool [1, 1, R, capacity]): row r attends to the slots up to past_len + r."""
     past = read_past_length(top)
     last = top.op("Unsqueeze", top.op("Add", number_rows(top), past), top.ints(1))  # [R, 1]
     slots = top.constant("slots", np.arange(capacity, dtype=np.int64)[None])
-    seen = top.op("LessOrEqual", slots, last)
+    visible = top.op("LessOrEqual", slots, last)
     if rows.window:
-        seen = top.op("And", seen, top.op("Greater", slots, top.op("Sub", last, top.number(rows.window))))
-    return past, top.op("Unsqueeze", seen, top.ints(0, 1))
+        before_window = top.op("Sub", last, top.number(rows.window))
+        visible = top.op("And", visible, top.op("Greater", slots, before_window))
+    return past, top.op("Unsqueeze", visible, top.ints(0, 1))
 
 
 def read_past_length(top: Emitter) -> ir.Value:
-    """int64 [1]."""
-    given = next(value for value in top.graph.inputs if value.name == "past_len")
-    return top.cast(given, INT64)
+    """past_len as int64 [1]."""
+    past_len = next(value for value in top.graph.inputs if value.name == "past_len")
+    return top.cast(past_len, INT64)
 
 
 def number_rows(top: Emitter) -> ir.Value:
-    """int64 [R]: 0, 1, .. of the call's rows."""
+    """int64 [R]: the numbers 0, 1, .. of the call's rows."""
     ids = next(value for value in top.graph.inputs if value.name == "input_ids")
     count = top.op("Squeeze", top.op("Shape", ids, start=1, end=2), top.ints(0))
     return top.op("Range", top.number(0), count, top.number(1))
@@ -165,62 +166,60 @@ def number_rows(top: Emitter) -> ir.Value:
 def attend_appended(
     emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: Emitter, masks: Masks
 ) -> None:
-    """Scores against the cache and against the call's own rows, one softmax over both, two products with the values."""
+    """Scores against the cache and the call's own rows, one softmax over both, two products with the values."""
     past_k, past_v = node.inputs[3:5]
     assert past_k is not None and past_v is not None
-    if rows.window not in masks.known:
-        masks.known[rows.window] = make_split_masks(top, rows, read_shape(past_k)[2])
-    both = masks.known[rows.window]
-    written = [emit.cast(rows.k, dtype), emit.cast(rows.v, dtype)]
+    if rows.window not in masks.by_window:
+        masks.by_window[rows.window] = make_split_masks(top, rows, read_shape(past_k)[2])
+    cache_mask, own_mask, sizes = masks.by_window[rows.window]
+    new_rows = [emit.cast(rows.k, dtype), emit.cast(rows.v, dtype)]
     if past_k.dtype == FLOAT8:
-        written = [store_float8(emit, x, dtype) for x in written]
-    k, v = (load_float8(emit, x, dtype) for x in written)
+        new_rows = [store_float8(emit, x, dtype) for x in new_rows]
+    k, v = (load_float8(emit, x, dtype) for x in new_rows)
     past_k, past_v = (load_float8(emit, x, dtype) for x in (past_k, past_v))
     scale = emit.constant(f"scale_{rows.scale:.9g}", np.array(rows.scale, np.float32))
     q = emit.cast(emit.op("Mul", rows.q, scale), dtype)
     q = emit.reshape(q, 1, rows.kv_heads, rows.heads // rows.kv_heads, -1, rows.dim)
     lowest = emit.constant("lowest", np.array(LOWEST, np.float32))
-    scores = [
-        score_keys(emit, q, keys, seen, lowest, dtype) for keys, seen in ((past_k, both[0]), (k, both[1]))
-    ]
-    chance = emit.op("Softmax", emit.op("Concat", *scores, axis=4), axis=4)
-    old, new = emit.ops("Split", 2, chance, both[2], axis=4)
+    sides = ((past_k, cache_mask), (k, own_mask))
+    scores = [score_keys(emit, q, keys, mask, lowest, dtype) for keys, mask in sides]
+    probabilities = emit.op("Softmax", emit.op("Concat", *scores, axis=4), axis=4)
+    old, new = emit.ops("Split", 2, probabilities, sizes, axis=4)
     parts = [weigh_values(emit, p, values, dtype) for p, values in ((old, past_v), (new, v))]
     replace_result(emit, node, emit.reshape(emit.op("Add", *parts), 1, rows.heads, -1, rows.dim), rows, dtype)
-    for slot, made in enumerate(written, 1):
+    for slot, stored in enumerate(new_rows, 1):
         name = str(node.outputs[slot].name)
-        made.shape = ir.Shape([1, rows.kv_heads, "rows", rows.dim])
-        rename_output(emit, node, slot, made, name.replace("present_", "rows_"), made.dtype or dtype)
+        stored.shape = ir.Shape([1, rows.kv_heads, "rows", rows.dim])
+        replace_output(node, slot, stored, name.replace("present_", "rows_"), stored.dtype or dtype)
 
 
 def store_float8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """x in float8 as it stands, cut at 448; what a row reads of itself is what later rows read from the cache."""
+    """x in float8 with scale 1, saturating at 448; a row reads itself as later rows read it from the cache."""
     scale, zero = emit.constant("cache_scale", np.ones((), NUMPY[dtype])), emit.constant("cache_zero", ZERO8)
-    made = emit.op("QuantizeLinear", x, scale, zero)
-    made.type = ir.TensorType(FLOAT8)
-    return made
+    codes = emit.op("QuantizeLinear", x, scale, zero)
+    codes.type = ir.TensorType(FLOAT8)
+    return codes
 
 
 def load_float8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """x in `dtype`; itself where it is no float8."""
+    """x in `dtype`; x itself when it is not float8."""
     if x.dtype != FLOAT8:
         return x
-    made = emit.op("DequantizeLinear", x, emit.constant("cache_scale", np.ones((), NUMPY[dtype])))
-    made.type, made.shape = ir.TensorType(dtype), x.shape
-    return made
+    values = emit.op("DequantizeLinear", x, emit.constant("cache_scale", np.ones((), NUMPY[dtype])))
+    values.type, values.shape = ir.TensorType(dtype), x.shape
+    return values
 
 
 def make_split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
-    """Which cache slots [1, 1, R or 1, capacity] and which own rows [1, 1, R, R] a row sees; and [capacity, R]."""
+    """Masks of the cache [1, 1, R or 1, capacity] and of the call's rows [1, 1, R, R]; and int64 (capacity, R)."""
     past, number = read_past_length(top), number_rows(top)
     slots = top.constant("slots", np.arange(capacity, dtype=np.int64)[None])
     seen = top.op("Less", slots, past)
     row, column = top.op("Unsqueeze", number, top.ints(1)), top.op("Unsqueeze", number, top.ints(0))
     own = top.op("LessOrEqual", column, row)
     if rows.window:
-        first = top.op(
-            "Sub", row, top.number(rows.window)
-        )  # the last row that is out of sight, counted from past_len
+        # the last row before the window, counted from past_len
+        first = top.op("Sub", row, top.number(rows.window))
         seen = top.op("And", seen, top.op("Greater", top.op("Sub", slots, past), first))
         own = top.op("And", own, top.op("Greater", column, first))
     count = top.op("Shape", number)
@@ -231,16 +230,16 @@ def make_split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value,
 def score_keys(
     emit: Emitter, q: ir.Value, keys: ir.Value, seen: ir.Value, lowest: ir.Value, dtype: ir.DataType
 ) -> ir.Value:
-    """fp32 scores [1, kv_heads, group, R, slots]; q [1, kv_heads, group, R, dim], keys [1, kv_heads, slots, dim].
+    """fp32 scores [1, kv_heads, group, R, slots] of q [1, kv_heads, group, R, dim], keys [1, kv_heads, slots, dim].
 
-    Rows keep an axis of their own, so that the lint can follow them.
+    Rows have an axis of their own, so that the lint can follow them.
     """
-    turned_keys = emit.op("Unsqueeze", emit.op("Transpose", keys, perm=[0, 1, 3, 2]), emit.ints(2))
-    product = emit.op("MatMul", q, turned_keys)
+    transposed_keys = emit.op("Unsqueeze", emit.op("Transpose", keys, perm=[0, 1, 3, 2]), emit.ints(2))
+    product = emit.op("MatMul", q, transposed_keys)
     product.type = ir.TensorType(dtype)
     return emit.op("Where", seen, emit.cast(product, FLOAT), lowest)
 
 
-def weigh_values(emit: Emitter, chance: ir.Value, values: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """chance [1, kv_heads, group, R, slots] times values [1, kv_heads, slots, dim] -> [1, kv_heads, group, R, dim]."""
-    return emit.op("MatMul", emit.cast(chance, dtype), emit.op("Unsqueeze", values, emit.ints(2)))
+def weigh_values(emit: Emitter, probabilities: ir.Value, values: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """[1, kv_heads, group, R, slots] times values [1, kv_heads, slots, dim] -> [1, kv_heads, group, R, dim]."""
+    return emit.op("MatMul", emit.cast(probabilities, dtype), emit.op("Unsqueeze", values, emit.ints(2)))

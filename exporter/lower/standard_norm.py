@@ -1,4 +1,4 @@
-"""Norms in standard operators, always in fp32: a square overflows half precision from 256 on."""
+"""Norms in standard operators, always in fp32: the square of 256 overflows half precision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NORMS = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
 
 
 def lower_norms(graph: Graph, has_operator: bool) -> Graph:
-    """Graph -> Graph: RMSNormalization (opset 23) where the target has it, its parts where not."""
+    """Graph -> Graph: RMSNormalization (opset 23) where `has_operator`, else its parts."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type in NORMS:
@@ -21,7 +21,7 @@ def lower_norms(graph: Graph, has_operator: bool) -> Graph:
 
 
 def replace_norm(graph: ir.Graph, node: ir.Node, has_operator: bool) -> None:
-    """One norm, with the sum before it where it has one."""
+    """Replace one norm, and the sum before it where it has one."""
     emit, skips = Emitter(graph, node, str(node.name)), node.op_type.startswith("Skip")
     x, weight = node.inputs[0], node.inputs[2 if skips else 1]
     assert x is not None and weight is not None

@@ -1,4 +1,4 @@
-"""Rotary position outside the attention: the standard operator, or its parts."""
+"""Rotary position before the attention: the standard operator, or its parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specc.exporter.graph.emitter import Emitter
 def rotate(
     emit: Emitter, x: ir.Value, cos: ir.Value, sin: ir.Value, position: ir.Value, has_operator: bool
 ) -> ir.Value:
-    """fp32 [1, heads, R, dim] turned by tables fp32 [capacity, dim / 2] at position int64 [1, R]."""
+    """Rotate x fp32 [1, heads, R, dim] by tables fp32 [capacity, dim / 2] at position int64 [1, R]."""
     if has_operator:
         return emit.op("RotaryEmbedding", x, cos, sin, position, interleaved=0)
     low, high = emit.ops("Split", 2, x, axis=3, num_outputs=2)

@@ -1,4 +1,4 @@
-"""Reshapes that change nothing, such as joining heads that the attention already joined, are taken out."""
+"""Remove reshapes that change nothing, such as joining attention heads that are joined already."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specc.exporter.graph.graph import Graph, copy_graph, read_constant, remove_
 
 
 def drop_reshape(graph: Graph) -> Graph:
-    """Graph -> Graph; only where the shapes before and after are known to be equal, symbols included."""
+    """Graph -> Graph; a reshape is removed where the shapes before and after are known to be equal, symbols too."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         value = node.inputs[0] if node.inputs else None
@@ -18,7 +18,7 @@ def drop_reshape(graph: Graph) -> Graph:
 
 
 def is_identity(value: ir.Value, node: ir.Node) -> bool:
-    """Whether a Reshape gives back the shape it was given; a vector reshaped to [-1] is one such case."""
+    """Whether a Reshape keeps the shape of its input; a vector reshaped to [-1] is such a case."""
     result = node.outputs[0]
     wanted = read_constant(node.inputs[1])
     if value.is_graph_input() and result.is_graph_output() or value.shape is None:

@@ -1,4 +1,4 @@
-"""Output head: one Gemm over the wanted rows as a matrix, so that head and tied embedding read one tensor."""
+"""lm_head: one Gemm over the wanted rows as a matrix, so that the lm_head and a tied embedding read one tensor."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ LM_HEAD = "lm_head"
 
 
 def fuse_lm_head(graph: Graph) -> Graph:
-    """Graph -> Graph; a head that does more than one product (scaling, soft caps) keeps its own nodes."""
+    """Graph -> Graph; an lm_head of more than one product (scaling, soft caps) is left as it is."""
     out = copy_graph(graph)
     logits = next(value for value in out.model.graph.outputs if value.name == "logits")
-    taken = find_producer(logits, "Gather", "Squeeze")
-    product = (
-        find_producer(taken.inputs[0], "MatMul") if taken is not None and is_first_element(taken) else None
-    )
-    if taken is not None and product is not None:
-        replace_lm_head(out.model.graph, product, taken)
+    first = find_producer(logits, "Gather", "Squeeze")
+    product = find_producer(first.inputs[0], "MatMul") if first and is_first_element(first) else None
+    if first is not None and product is not None:
+        replace_lm_head(out.model.graph, product, first)
     return remove_unused(out)
 
 
-def replace_lm_head(graph: ir.Graph, product: ir.Node, taken: ir.Node) -> None:
-    """(x [1,m,K] @ W)[0] -> Gemm(x[0], W): with transB when W is a transposed weight."""
+def replace_lm_head(graph: ir.Graph, product: ir.Node, first: ir.Node) -> None:
+    """(x [1, m, K] @ W)[0] -> Gemm(x[0], W), with transB when W is a transposed weight."""
     x, right = product.inputs
-    turned = find_producer(right, "Transpose")
-    weight = turned.inputs[0] if turned is not None else right
+    transpose = find_producer(right, "Transpose")
+    weight = transpose.inputs[0] if transpose is not None else right
     if x is None or weight is None or weight.const_value is None or len(weight.const_value.shape) != 2:
         return
     rows = ir.node(
@@ -49,11 +47,11 @@ def replace_lm_head(graph: ir.Graph, product: ir.Node, taken: ir.Node) -> None:
         x.type,
     )
     fused = ir.node(
-        "Gemm", [rows.outputs[0], weight], attributes={"transB": int(turned is not None)}, name=LM_HEAD
+        "Gemm", [rows.outputs[0], weight], attributes={"transB": int(transpose is not None)}, name=LM_HEAD
     )
-    insert_before(taken, rows, fused)
-    copy_type(taken.outputs[0], fused.outputs[0])
-    replace_uses(taken.outputs[0], fused.outputs[0])
+    insert_before(first, rows, fused)
+    copy_type(first.outputs[0], fused.outputs[0])
+    replace_uses(first.outputs[0], fused.outputs[0])
 
 
 def is_first_element(node: ir.Node) -> bool:
@@ -61,5 +59,5 @@ def is_first_element(node: ir.Node) -> bool:
     value = node.inputs[0]
     if value is None or len(read_shape(value)) != 3 or read_shape(value)[0] != 1:
         return False
-    picked = read_constant(node.inputs[1])
-    return picked is not None and picked.size == 1 and int(picked.reshape(())) == 0
+    index = read_constant(node.inputs[1])
+    return index is not None and index.size == 1 and int(index.reshape(())) == 0

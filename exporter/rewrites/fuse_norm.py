@@ -1,4 +1,4 @@
-"""RMSNorm: square, mean, root and two products become one SimplifiedLayerNormalization."""
+"""RMSNorm: square, mean, square root and two products become one SimplifiedLayerNormalization."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specc.exporter.graph.names import read_scope
 
 
 def fuse_norm(graph: Graph) -> Graph:
-    """Graph -> Graph; a norm written in another way is left as it is."""
+    """Graph -> Graph; a norm in any other form is left as it is."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "Mul":
@@ -30,10 +30,10 @@ def replace_norm(graph: ir.Graph, scaled: ir.Node) -> None:
     """Replace `weight * (x * rsqrt(mean(x^2) + eps))` that ends in `scaled`."""
     for weight, normal in (scaled.inputs, scaled.inputs[::-1]):
         array = read_constant(weight)
-        found = match_normal(normal)
-        if weight is None or array is None or array.ndim != 1 or found is None:
+        match = match_normal(normal)
+        if weight is None or array is None or array.ndim != 1 or match is None:
             continue
-        x, epsilon = found
+        x, epsilon = match
         fused = ir.node(
             "SimplifiedLayerNormalization",
             [x, weight],
@@ -73,7 +73,7 @@ def match_inverse_root(value: ir.Value | None, x: ir.Value | None) -> float | No
 
 
 def is_mean_square(value: ir.Value | None, x: ir.Value | None) -> bool:
-    """Whether `value` is the mean of x squared over the last axis, kept as an axis of one."""
+    """Whether `value` is the mean of x squared over the last axis, which stays as an axis of size one."""
     mean = find_producer(value, "ReduceMean")
     square = find_producer(mean.inputs[0], "Pow", "Mul") if mean else None
     if mean is None or square is None or len(mean.inputs) < 2:

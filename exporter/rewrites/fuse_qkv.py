@@ -1,4 +1,4 @@
-"""Query, key and value: three products over one input become one, read packed by GroupQueryAttention."""
+"""Query, key and value: three products over one input become one, whose packed result GroupQueryAttention reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Projection:
 
 
 def fuse_qkv(graph: Graph) -> Graph:
-    """Graph -> Graph; only where rotary is in the attention already: a packed input cannot be turned outside."""
+    """Graph -> Graph; only where the attention does the rotation itself: a packed input cannot be rotated before."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and node.inputs[1] is not None and len(node.inputs) > 7:
@@ -59,18 +59,18 @@ def pack_projections(graph: ir.Graph, attention: ir.Node) -> None:
 
 
 def skip_reshapes(value: ir.Value | None) -> ir.Value | None:
-    """Skip reshapes that only cut heads and join them again ([1,R,n*d] -> [1,R,n,d] -> [1,R,n*d])."""
-    joined = find_producer(value, "Reshape")
-    cut = find_producer(joined.inputs[0], "Reshape") if joined else None
-    if cut is None:
-        turned = find_producer(joined.inputs[0], "Transpose") if joined else None
-        before = find_producer(turned.inputs[0], "Transpose") if turned else None
-        cut = find_producer(before.inputs[0], "Reshape") if before else None
-    return cut.inputs[0] if cut is not None else value
+    """Skip reshapes that split heads and join them again, [1, R, n * d] -> [1, R, n, d] -> [1, R, n * d]."""
+    join = find_producer(value, "Reshape")
+    split = find_producer(join.inputs[0], "Reshape") if join else None
+    if split is None:
+        second = find_producer(join.inputs[0], "Transpose") if join else None
+        first = find_producer(second.inputs[0], "Transpose") if second else None
+        split = find_producer(first.inputs[0], "Reshape") if first else None
+    return split.inputs[0] if split is not None else value
 
 
 def match_projection(value: ir.Value | None) -> Projection | None:
-    """The product (and bias) that makes `value`, None when it is something else."""
+    """The product (and bias) that computes `value`; None for anything else."""
     added = find_producer(value, "Add")
     if added is not None:
         for product, bias in (added.inputs, added.inputs[::-1]):
@@ -81,7 +81,7 @@ def match_projection(value: ir.Value | None) -> Projection | None:
 
 
 def match_projection_without_bias(value: ir.Value | None) -> Projection | None:
-    """The MatMul with a constant right side that makes `value`."""
+    """The MatMul with a constant right side that computes `value`; None for anything else."""
     product = find_producer(value, "MatMul")
     if product is None:
         return None

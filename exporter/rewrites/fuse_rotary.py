@@ -1,4 +1,4 @@
-"""Rotary position: the rotation of query and key moves into GroupQueryAttention, with its table and `position`."""
+"""Rotary position: the rotation of query and key moves into GroupQueryAttention, with its tables and `position`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUERY, KEY, COS, POSITION = 0, 1, 7, 9
 
 
 def fuse_rotary(graph: Graph) -> Graph:
-    """Graph -> Graph; a layer whose query or key is turned in another way keeps its own nodes."""
+    """Graph -> Graph; a layer whose query or key is rotated in any other form is left as it is."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and len(node.inputs) <= COS:
@@ -28,11 +28,11 @@ def fuse_rotary(graph: Graph) -> Graph:
 
 
 def absorb_rotation(graph: ir.Graph, attention: ir.Node) -> None:
-    """Let one attention node turn its own query and key, when both are turned by one table at one position."""
-    turned_query, turned_key = (match_rotation(attention.inputs[slot]) for slot in (QUERY, KEY))
-    if turned_query is None or turned_key is None:
+    """One attention node rotates its query and key itself, when both use the same tables and position."""
+    query_match, key_match = (match_rotation(attention.inputs[slot]) for slot in (QUERY, KEY))
+    if query_match is None or key_match is None:
         return
-    (query, *table), (key, *key_table) = turned_query, turned_key
+    (query, *table), (key, *key_table) = query_match, key_match
     if any(a is not b for a, b in zip(table, key_table, strict=True)):
         return
     cos, sin, position = table
@@ -53,16 +53,16 @@ Rotation = tuple[ir.Value, ir.Value, ir.Value, ir.Value]
 
 
 def match_rotation(value: ir.Value | None) -> Rotation | None:
-    """(flat input [1, R, heads*dim], cos, sin, position) when `value` is that input turned head by head."""
+    """(flat input [1, R, heads * dim], cos, sin, position) when `value` is that input rotated head by head."""
     flat = find_producer(value, "Reshape")
     back = find_producer(flat.inputs[0], "Transpose") if flat else None
     total = find_producer(back.inputs[0], "Add") if back else None
     if back is None or total is None or not swaps_rows_and_heads(back):
         return None
     for straight, crossed in (total.inputs, total.inputs[::-1]):
-        found = match_terms(straight, crossed)
-        if found is not None:
-            return found
+        match = match_terms(straight, crossed)
+        if match is not None:
+            return match
     return None
 
 
@@ -73,23 +73,23 @@ def match_terms(straight: ir.Value | None, crossed: ir.Value | None) -> Rotation
         return None
     for x, cos in (a.inputs, a.inputs[::-1]):
         for half, sin in (b.inputs, b.inputs[::-1]):
-            looked = match_lookup(cos), match_lookup(sin)
-            if looked[0] is None or looked[1] is None or x is None or not is_rotate_half(half, x):
+            cos_lookup, sin_lookup = match_lookup(cos), match_lookup(sin)
+            if cos_lookup is None or sin_lookup is None or x is None or not is_rotate_half(half, x):
                 continue
             flat = find_flat_input(x)
-            if flat is not None and looked[0][1] is looked[1][1]:
-                return flat, looked[0][0], looked[1][0], looked[0][1]
+            if flat is not None and cos_lookup[1] is sin_lookup[1]:
+                return flat, cos_lookup[0], sin_lookup[0], cos_lookup[1]
     return None
 
 
 def match_lookup(value: ir.Value | None) -> tuple[ir.Value, ir.Value] | None:
-    """(table, position) when `value` is table[position] with an axis of one for the heads."""
-    spread = find_producer(value, "Unsqueeze")
-    looked = find_producer(spread.inputs[0], "GatherND", "Gather") if spread else None
-    if looked is None:
+    """(table, position) when `value` is table[position] with an axis of size one for the heads."""
+    unsqueeze = find_producer(value, "Unsqueeze")
+    lookup = find_producer(unsqueeze.inputs[0], "GatherND", "Gather") if unsqueeze else None
+    if lookup is None:
         return None
-    table, position = looked.inputs
-    if looked.op_type == "GatherND":
+    table, position = lookup.inputs
+    if lookup.op_type == "GatherND":
         inner = find_producer(position, "Unsqueeze")
         position = inner.inputs[0] if inner else None
     return None if table is None or position is None or read_constant(table) is None else (table, position)
@@ -125,23 +125,23 @@ def read_slice_range(node: ir.Node | None, x: ir.Value) -> tuple[int, int | None
 
 
 def find_flat_input(x: ir.Value) -> ir.Value | None:
-    """The [1, R, heads*dim] value that x [1, heads, R, dim] was reshaped and transposed from."""
-    turned = find_producer(x, "Transpose")
-    shaped = find_producer(turned.inputs[0], "Reshape") if turned else None
-    if turned is None or shaped is None or not swaps_rows_and_heads(turned):
+    """The [1, R, heads * dim] value from which x [1, heads, R, dim] is reshaped and transposed."""
+    transpose = find_producer(x, "Transpose")
+    reshape = find_producer(transpose.inputs[0], "Reshape") if transpose else None
+    if transpose is None or reshape is None or not swaps_rows_and_heads(transpose):
         return None
-    flat = shaped.inputs[0]
+    flat = reshape.inputs[0]
     _, heads, _, dim = read_shape(x)
     return flat if flat is not None and read_shape(flat)[-1] == heads * dim else None
 
 
 def swaps_rows_and_heads(node: ir.Node) -> bool:
-    """Whether a Transpose swaps axes 1 and 2 of four."""
+    """Whether a Transpose swaps axes 1 and 2 of four axes."""
     return list(node.attributes["perm"].as_ints()) == [0, 2, 1, 3]
 
 
 def read_half_table(table: ir.Value) -> np.ndarray | None:
-    """The [capacity, dim/2] half of a table whose two halves are equal; None when they are not."""
+    """The first half, [capacity, dim / 2], of a table whose two halves are equal; None when they are not."""
     array = read_constant(table)
     if array is None or array.ndim != 2:
         return None

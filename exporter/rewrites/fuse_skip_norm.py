@@ -1,4 +1,4 @@
-"""Residual and norm: an Add that feeds a SimplifiedLayerNormalization becomes SkipSimplifiedLayerNormalization."""
+"""Residual and norm: an Add before a SimplifiedLayerNormalization becomes SkipSimplifiedLayerNormalization."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specc.exporter.graph.graph import (
 
 
 def fuse_skip_norm(graph: Graph) -> Graph:
-    """Graph -> Graph; the sum stays available as the fused node's fourth output."""
+    """Graph -> Graph; the sum is the fused node's fourth output."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "SimplifiedLayerNormalization":
@@ -27,7 +27,7 @@ def fuse_skip_norm(graph: Graph) -> Graph:
 
 
 def replace_sum_and_norm(norm: ir.Node) -> None:
-    """Fuse one norm with the residual sum it reads; both addends must have the full shape (no broadcasting)."""
+    """Fuse one norm with the residual sum that it reads; both addends have the full shape (no broadcasting)."""
     added = find_producer(norm.inputs[0], "Add")
     if added is None:
         return

@@ -55,10 +55,3 @@ def find_package_folder(name: str) -> Path | None:
     if importlib.util.find_spec(name) is None:
         return None
     return Path(str(importlib.import_module(name).__file__)).parent
-
-
-def is_installed(kind: str) -> bool:
-    """Whether `open_library` finds something to open, without opening it."""
-    if kind == "tensorrt":
-        return importlib.util.find_spec("tensorrt") is not None
-    return importlib.util.find_spec(RTX_BINDINGS) is not None and any(map(find_package_folder, RTX_FOLDERS))

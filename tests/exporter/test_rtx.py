@@ -12,6 +12,8 @@ from support import tiny
 
 pytest.importorskip("torch")
 
+from support.tensorrt_library import is_installed  # noqa: E402
+
 from specc.calib.scales import calibrate  # noqa: E402
 from specc.contracts.scheme import Scheme  # noqa: E402
 from specc.exporter.check.logits import mean_divergence  # noqa: E402
@@ -20,7 +22,6 @@ from specc.exporter.graph.files import write_graph  # noqa: E402
 from specc.exporter.graph.session import open_runner  # noqa: E402
 from specc.exporter.lower.onnx24 import lower_onnx24  # noqa: E402
 from specc.exporter.tensorrt.engine import EngineJob, build_engine  # noqa: E402
-from specc.exporter.tensorrt.library import is_installed  # noqa: E402
 from specc.exporter.tensorrt.preflight import list_refusals  # noqa: E402
 from specc.targets import load  # noqa: E402
 

@@ -15,10 +15,12 @@ from support.mini_graph import CAPACITY, mini_graph
 
 pytest.importorskip("onnx")
 
+from support.tensorrt_library import is_installed  # noqa: E402
+
 from specc.errors import EnvironmentFault, InputError  # noqa: E402
 from specc.exporter.tensorrt import engine, memory  # noqa: E402
 from specc.exporter.tensorrt.engine import EngineJob, build_engine  # noqa: E402
-from specc.exporter.tensorrt.library import is_installed, open_library  # noqa: E402
+from specc.exporter.tensorrt.library import open_library  # noqa: E402
 from specc.exporter.tensorrt.preflight import list_refusals  # noqa: E402
 from specc.exporter.tensorrt.profiles import make_profiles  # noqa: E402
 from specc.targets.tensorrt import Builder  # noqa: E402

@@ -131,9 +131,9 @@ def test_a_rebuilt_engine_has_no_certificate(bundle: Path) -> None:
 def hardware_here(dialect: str) -> str:
     """The hardware target that this GPU is; skips where there is none, or nothing that runs the dialect."""
     import onnxruntime as ort
+    from support.tensorrt_library import is_installed
 
     from specc import targets
-    from specc.exporter.tensorrt.library import is_installed
     from specc.inspection.machine import is_here
 
     found = next(

@@ -17,10 +17,11 @@ from support.mini_graph import CAPACITY, mini_graph
 
 pytest.importorskip("onnx")
 
+from support.tensorrt_library import is_installed  # noqa: E402
+
 from specc.contracts.bundle.manifest import read_bundle, verify_bundle  # noqa: E402
 from specc.errors import EnvironmentFault, InputError, RuntimeFault, SpeccError  # noqa: E402
 from specc.exporter.tensorrt.engine import EngineJob, EngineResult  # noqa: E402
-from specc.exporter.tensorrt.library import is_installed  # noqa: E402
 from specc.pipeline import finalize as finalizing  # noqa: E402
 from specc.pipeline.build import build  # noqa: E402
 from specc.pipeline.finalize import finalize  # noqa: E402
