@@ -1,4 +1,4 @@
-"""From a checkpoint to a graph file: trace, fuse, lower, write, each stage checked against the Hugging Face module."""
+"""From a checkpoint to a graph file: trace, fuse, lower and write, with a check after each stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from specc.contracts.engine_plan import EnginePlan
 from specc.progress import Progress, no_progress
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from specc.exporter.check.logits import Reference
     from specc.exporter.checkpoint.checkpoint import Checkpoint
+    from specc.exporter.graph.graph import Graph
     from specc.exporter.lower.dialects import Ranges
 
 
@@ -23,9 +27,13 @@ class ExportResult:
     files: tuple[Path, ...]
     node_count: int
     stage_errors: dict[str, float]
-    """Largest error after each stage: relative for float stages and for nodes, nats a row after quantizing."""
+    """Largest error after each stage: relative for float stages and for nodes, nats a row after quantizing.
+    """
     quality: dict[str, float]
-    """The written graph against the float module on held-out text (measure_quality); empty for an early exit."""
+    """The written graph against the float module on held-out text (measure_quality).
+
+    Empty for an early exit.
+    """
     notes: tuple[str, ...]
     seconds: float
 
@@ -40,16 +48,13 @@ def export_graph(
 ) -> ExportResult:
     """Write `<plan.name>.onnx` (and its `.onnx.data`) into `folder`.
 
-    `ranges`: activation ranges of the products, for schemes with static scales (int8, fp8). `prepare` may change the
-    module before it is traced. An engine that shares weights reads them from the `target.onnx.data` that already
-    lies in `folder`. Raises InputError for a checkpoint that cannot be read, StageError when a stage changed the
-    model's results.
+    `ranges`: activation ranges of the products, for schemes with static scales (int8, fp8). `prepare` may
+    change the module before it is traced. An engine that shares weights reads them from the
+    `target.onnx.data` that already lies in `folder`. Raises InputError for a checkpoint that cannot be read,
+    StageError when a stage changed the model's results.
     """
-    from specc.exporter.check.float_twin import make_float_twin
     from specc.exporter.check.held_out_text import encode_held_out
     from specc.exporter.check.logits import check_stage, compute_logits, compute_reference
-    from specc.exporter.check.nodes import check_nodes
-    from specc.exporter.check.quality import measure_quality
     from specc.exporter.graph.files import write_graph
     from specc.exporter.lower.dialects import lower_graph
     from specc.exporter.rewrites.fuse import fuse_graph
@@ -72,12 +77,31 @@ def export_graph(
     errors["fuse"] = check_stage(graph, expected, plan, "fuse")
     progress("quantize", 0.75)
     graph = lower_graph(graph, plan, checkpoint, ranges).noting(*checkpoint.notes())
-    errors["nodes"] = check_nodes(graph)
-    runnable = make_float_twin(graph) if plan.dtype == "bf16" else graph
-    errors["quantize"] = check_stage(runnable, expected, plan, "quantize", plan.scheme)
-    quality = {} if float_logits is None else measure_quality(runnable, float_logits, held_out, plan.chunk)
+    lowered_errors, quality = check_lowered(graph, plan, expected, float_logits, held_out)
     progress("save", 0.95)
     shares = folder / f"{plan.shares}.onnx" if plan.shares else None
     files = write_graph(graph, folder, plan.name, shares)
     progress("save", 1.0)
-    return ExportResult(files, graph.node_count, errors, quality, graph.notes, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return ExportResult(files, graph.node_count, errors | lowered_errors, quality, graph.notes, seconds)
+
+
+def check_lowered(
+    graph: Graph, plan: EnginePlan, expected: Reference, float_logits: np.ndarray | None, held_out: np.ndarray
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(errors of nodes and of the lowered graph, its quality). Raises StageError above a bound.
+
+    `expected`: the module's logits of the checked calls; `float_logits`: fp32 [n, vocab], those of `held_out`
+    int64 [n], or None where the quality is not measured.
+    """
+    from specc.exporter.check.float_twin import make_float_twin
+    from specc.exporter.check.logits import check_stage
+    from specc.exporter.check.nodes import check_nodes
+    from specc.exporter.check.quality import measure_quality
+
+    errors = {"nodes": check_nodes(graph)}
+    runnable = make_float_twin(graph) if plan.dtype == "bf16" else graph
+    errors["quantize"] = check_stage(runnable, expected, plan, "quantize", plan.scheme)
+    if float_logits is None:
+        return errors, {}
+    return errors, measure_quality(runnable, float_logits, held_out, plan.chunk)

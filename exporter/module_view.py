@@ -1,4 +1,6 @@
-"""Views of a Hugging Face module: the same parameters with other parts or another attention, the module unchanged."""
+"""Views of a Hugging Face module: the same parameters with other parts or another attention, the module
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,16 @@ from typing import Any
 from transformers import AttentionInterface, AttentionMaskInterface
 
 AttentionFunction = Callable[..., tuple[Any, None]]
-"""(module, query, key, value, mask, scaling=...) -> (output [b, rows, heads, dim], None), as transformers calls it."""
+"""(module, query, key, value, mask, scaling=...) -> (output [b, rows, heads, dim], None), as transformers
+calls it.
+"""
 
 
 def copy_shallow(module: Any) -> Any:
-    """A new module object over the same parameters and children; its children can be replaced on their own."""
+    """A new module object over the same parameters and children.
+
+    Its children can be replaced on their own.
+    """
     view = copy.copy(module)
     view.__dict__["_modules"] = dict(module._modules)
     return view

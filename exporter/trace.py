@@ -1,8 +1,9 @@
 """Trace the Hugging Face module itself into the `ort` dialect: one graph, symbolic rows, KV caches in place.
 
 transformers lets a program register an attention function; the one registered here emits
-`com.microsoft::GroupQueryAttention` over a KV cache of fixed capacity. Rotary angles become a table that the model's
-own rotary module fills, so every kind of scaling that does not depend on the length of a call is kept.
+`com.microsoft::GroupQueryAttention` over a KV cache of fixed capacity. Rotary angles become a table that the
+model's own rotary module fills, so every kind of scaling that does not depend on the length of a call is
+kept.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ SAMPLE_ROWS, SAMPLE_WANTED = 5, 3
 def trace_graph(model: torch.nn.Module, plan: EnginePlan) -> Graph:
     """Trace `model` (fp32, eval, on CPU) for one engine; the model is left as it was.
 
-    Inputs, outputs and their shapes are those of the graph signature; rows R and wanted rows m are symbolic. With
-    `plan.layers` below the model's count only the first layers, the final norm and the lm_head are traced.
-    Raises InputError for a rotary kind whose table would depend on the call, EnvironmentFault when an axis that
-    must be symbolic came out fixed.
+    Inputs, outputs and their shapes are those of the graph signature; rows R and wanted rows m are symbolic.
+    With `plan.layers` below the model's count only the first layers, the final norm and the lm_head are
+    traced. Raises InputError for a rotary kind whose table would depend on the call, EnvironmentFault when an
+    axis that must be symbolic came out fixed.
     """
     check_rope(model.config.to_dict(), plan.name)
     step = CacheStep(keeps_hidden=plan.hidden)
@@ -117,7 +118,10 @@ class TracedCall(torch.nn.Module):
 
 
 class RotaryTable(torch.nn.Module):
-    """Cos and sin, fp32 [capacity, dim], computed once by the model's own rotary module; looked up by position."""
+    """Cos and sin, fp32 [capacity, dim], computed once by the model's own rotary module.
+
+    Looked up by position.
+    """
 
     def __init__(self, rotary: torch.nn.Module, capacity: int) -> None:
         super().__init__()
@@ -148,7 +152,9 @@ class WantedRows(torch.nn.Module):
 
 
 def take_layers(model: Any, plan: EnginePlan, step: CacheStep) -> torch.nn.Module:
-    """A view of `model` with its first layers, a rotary table and a final norm that gathers the wanted rows."""
+    """A view of `model` with its first layers, a rotary table and a final norm that gathers the wanted
+    rows.
+    """
     base = copy_shallow(model.base_model)
     base._modules["layers"] = torch.nn.ModuleList(list(base.layers)[: plan.layers])
     base._modules["rotary_emb"] = RotaryTable(base.rotary_emb, plan.capacity)
@@ -234,6 +240,6 @@ def check_symbolic(graph: Graph) -> None:
         shape = values[name].shape
         if shape is None or isinstance(shape[axis], int):
             raise EnvironmentFault(
-                f"torch {torch.__version__} fixed axis {axis} of {name!r} in the {graph.name} graph although it "
-                "was asked to stay symbolic; install the torch version that the lock file names."
+                f"torch {torch.__version__} fixed axis {axis} of {name!r} in the {graph.name} graph although "
+                "it was asked to stay symbolic; install the torch version that the lock file names."
             )

@@ -14,7 +14,7 @@ BF16 = ir.DataType.BFLOAT16
 def make_float_twin(graph: Graph) -> Graph:
     """Graph -> Graph: weights keep their bfloat16 values, casts and KV caches become fp32.
 
-    Activations are not rounded to bfloat16, so the twin checks the structure of the graph, not its rounding errors.
+    Activations are not rounded, so the twin checks the graph's structure, not its rounding errors.
     """
     out = copy_graph(graph)
     inner = out.model.graph

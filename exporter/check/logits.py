@@ -1,4 +1,4 @@
-"""After each stage: the logits of the graph, run by ONNX Runtime, against the Hugging Face module without a cache."""
+"""After each stage: logits of the graph, run by ONNX Runtime, against those of the Hugging Face module."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class StageError(EnvironmentFault):
 
     def __init__(self, stage: str, past: int, rows: int, size: float, bound: float, unit: str) -> None:
         super().__init__(
-            f"After the stage {stage!r} the call with past {past} and {rows} rows is off by {size:.3g} {unit} "
-            f"(bound {bound:.3g}) and nothing is written; report this with the checkpoint and the versions of "
-            "torch and transformers."
+            f"After the stage {stage!r} the call with past {past} and {rows} rows is off by {size:.3g} {unit}"
+            f" (bound {bound:.3g}) and nothing is written; report this with the checkpoint and the versions "
+            "of torch and transformers."
         )
         self.stage, self.past, self.rows, self.size = stage, past, rows, size
 
@@ -126,9 +126,9 @@ def check_stage(
 ) -> float:
     """Error of a stage. Raises StageError, which names the worst call, when it is above the bound or NaN.
 
-    Float stages (no scheme): the largest logit difference over the largest logit, of each call. Quantized stages: the
-    Kullback-Leibler divergence, mean over the rows of all calls; a single row (such as the first of a text) may be far
-    off in any quantized model.
+    Float stages (no scheme): the largest logit difference over the largest logit, of each call. Quantized
+    stages: the Kullback-Leibler divergence, mean over the rows of all calls; a single row (such as the first
+    of a text) may be far off in any quantized model.
     """
     kinds = () if scheme is None else (scheme.layers, scheme.head, *([plan.cache] if plan.cache else []))
     bound = max((KL_BOUNDS[kind] for kind in kinds), default=FLOAT_BOUND)

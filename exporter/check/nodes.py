@@ -1,4 +1,4 @@
-"""Each quantized product and embedding alone: the operator's result against the weight that its codes stand for."""
+"""Each quantized product and embedding alone, against the weight that its codes stand for."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ def measure_quality(
 ) -> dict[str, float]:
     """The distance of a graph from the float module over one text.
 
-    `ids`: int64 [n], n >= 2; `float_logits`: fp32 [n, vocab], the module's at every position. The graph reads the text
-    in calls of `chunk` rows. Returns
+    `ids`: int64 [n], n >= 2; `float_logits`: fp32 [n, vocab], the module's at every position. The graph reads
+    the text in calls of `chunk` rows. Returns
 
     - `kl`: mean over positions of KL(float || graph), in nats
     - `top1`: fraction of the positions at which both have the same largest logit
@@ -35,13 +35,16 @@ def measure_quality(
 
 
 def compare_rows(p: np.ndarray, q: np.ndarray, following: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Of log probabilities [r, vocab]: KL(p || q), equal argmax, and -log p, -log q of `following`; each [r]."""
+    """Of log probabilities [r, vocab]: KL(p || q), equal argmax, -log p, -log q of `following`; all [r]."""
     rows = np.arange(len(following))
     return row_divergences(p, q), p.argmax(-1) == q.argmax(-1), -p[rows, following], -q[rows, following]
 
 
 def row_divergences(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """KL(p || q) of each row of log probabilities [r, vocab], in nats; an id of probability 0 in p adds nothing."""
+    """KL(p || q) of each row of log probabilities [r, vocab], in nats.
+
+    An id of probability 0 in p adds nothing.
+    """
     with np.errstate(invalid="ignore"):  # minus infinity times zero
         terms = np.where(np.isneginf(p), 0.0, np.exp(p) * (p - q))
     rows: np.ndarray = np.maximum(terms.sum(-1), 0)

@@ -21,7 +21,7 @@ WEIGHT_INPUT = {"MatMul": 1, "Gemm": 1, "Gather": 0}
 def measure_sensitivity(
     checkpoint: Checkpoint, plan: EnginePlan, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """`group`, `kl` (nats per token) and `top1` of each group on held-out text, in the order of the layers."""
+    """`group`, `kl` (nats per token) and `top1` of each group on held-out text, in order of the layers."""
     from specc.exporter.check.held_out_text import encode_held_out
     from specc.exporter.check.logits import compute_logits
     from specc.exporter.check.quality import measure_quality

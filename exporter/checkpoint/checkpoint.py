@@ -132,7 +132,10 @@ def load_module(source: Source) -> torch.nn.Module:
 
 
 def convert_tokenizer(source: Source) -> str:
-    """The tokenizer.json text of a checkpoint without that file, converted by transformers. Raises InputError."""
+    """The tokenizer.json text of a checkpoint without that file, converted by transformers.
+
+    Raises InputError.
+    """
     from transformers import AutoTokenizer
 
     folder, file = (source.path.parent, source.path.name) if source.is_gguf else (source.path, None)

@@ -15,8 +15,8 @@ class Codes:
     """A weight [n, k] in blocks of 32 inputs.
 
     A weight is, by `kind`, "w4": scale * (code - 8), codes 0..15; "w4m": scale * code + minimum, codes 0..15;
-    "w8": scale * code, codes -128..127. codes: uint8 or int8 [n, k]; scales and minima: float16 [n, k / 32], minima
-    only for w4m.
+    "w8": scale * code, codes -128..127. codes: uint8 or int8 [n, k]; scales and minima: float16 [n, k / 32],
+    minima only for w4m.
     """
 
     kind: str

@@ -46,7 +46,10 @@ class GgufCodes:
         return join_outputs(tensors) if len(kinds) == 1 and row == weight.shape[0] else None
 
     def find_tensor(self, name: str, weight: np.ndarray) -> Codes | None:
-        """The stored tensor whose rows are the first rows of `weight`, in file order or reordered; None otherwise."""
+        """The stored tensor whose rows are the first rows of `weight`, in file order or reordered.
+
+        None otherwise.
+        """
         tensor = self.tensors.get(translate_name(name)) or self.tensors.get(
             "token_embd.weight" if name == "lm_head.weight" else ""
         )
@@ -88,7 +91,7 @@ def reorder_rows(codes: Codes, weight: np.ndarray) -> Codes | None:
         return codes
     rows = {row.tobytes(): i for i, row in enumerate(floats)}
     order = np.array([rows.get(row.tobytes(), -1) for row in np.ascontiguousarray(weight)])
-    return None if (order < 0).any() else codes.outputs(order)
+    return None if (order < 0).any() else codes.take_outputs(order)
 
 
 def read_halves(raw: np.ndarray, at: int) -> np.ndarray:

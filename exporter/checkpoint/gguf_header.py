@@ -16,7 +16,7 @@ STRING, ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor: name, dimensions (fastest first), GGML type number, byte offset from the start of the data."""
+    """One tensor: name, dimensions (fastest first), GGML type number, byte offset in the data."""
 
     name: str
     dims: tuple[int, ...]
@@ -42,7 +42,10 @@ class GgufHeader:
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
-    """Read the header of a GGUF file (version 2 or 3, little endian). Raises InputError for any other file."""
+    """Read the header of a GGUF file (version 2 or 3, little endian).
+
+    Raises InputError for any other file.
+    """
     try:
         with path.open("rb") as file:
             return parse_header(file, path)

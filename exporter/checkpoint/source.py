@@ -1,4 +1,4 @@
-"""The source of a checkpoint: an installed package, a folder, a GGUF file or a hub id, turned into a local path."""
+"""The source of a checkpoint: an installed package, a folder, a GGUF file or a hub id."""
 
 from __future__ import annotations
 
@@ -97,6 +97,6 @@ def fetch_from_hub(repo: str, revision: str | None) -> Path:
     except Exception as error:  # the hub client raises errors of many libraries
         reason = type(error).__name__
         raise EnvironmentFault(
-            f"The checkpoint {repo!r} is neither a local path nor could it be fetched from the hub ({reason});"
-            " check the name and the network, or download it and name the folder."
+            f"The checkpoint {repo!r} is neither a local path nor could it be fetched from the hub "
+            f"({reason}); check the name and the network, or download it and name the folder."
         ) from None

@@ -65,8 +65,8 @@ def compare_tokenizers(
 ) -> tuple[str, ...]:
     """Notes on harmless differences. Raises InputError that names the first id or rule that differs.
 
-    Special tokens that only one tokenizer has are harmless: the other never writes them. Merges must be equal, since
-    they decide how words are split.
+    Special tokens that only one tokenizer has are harmless: the other never writes them. Merges must be
+    equal, since they decide how words are split.
     """
     check_ids(target, draft, names)
     check_rules(target, draft, names)
@@ -74,7 +74,10 @@ def compare_tokenizers(
 
 
 def check_ids(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, str]) -> None:
-    """An id of both must be the same token in both, and an id of one alone must be special. Raises InputError."""
+    """An id of both must be the same token in both, and an id of one alone must be special.
+
+    Raises InputError.
+    """
     for i in sorted(target.by_id.keys() | draft.by_id.keys()):
         of_target, of_draft = target.by_id.get(i), draft.by_id.get(i)
         if (
@@ -96,8 +99,8 @@ def check_rules(target: TokenizerJson, draft: TokenizerJson, names: tuple[str, s
     for name, of_target, of_draft in pairs:
         if of_target != of_draft:
             raise InputError(
-                f"{join_names(names)} have different tokenizers: the {name.replace('_', '-')} is not the same "
-                "although the ids are; take models that were trained with one tokenizer."
+                f"{join_names(names)} have different tokenizers: the {name.replace('_', '-')} is not the same"
+                " although the ids are; take models that were trained with one tokenizer."
             )
 
 

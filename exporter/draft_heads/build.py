@@ -1,4 +1,4 @@
-"""The module of a draft head file, built beside its target."""
+"""Build the module of a draft head file beside its target."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LEAST_COSINE = 0.9
 
 
 def build_draft_head(file: DraftHeadFile, target: Any) -> FeatureHead | MedusaHead:
-    """The module of a head file beside its target (fp32, eval). Raises InputError where the shapes do not fit."""
+    """The module of a draft head file (fp32, eval). Raises InputError where it does not fit the target."""
     check_published(file, target)
-    apart = ("draft_ids", PROBE_IDS, "probe.rows")
-    own = {name: tensor.float() for name, tensor in file.tensors.items() if name not in apart}
+    extra = ("draft_ids", PROBE_IDS, "probe.rows")
+    own = {name: tensor.float() for name, tensor in file.tensors.items() if name not in extra}
     try:
         head: FeatureHead | MedusaHead = import_function(KINDS[file.kind].build_head)(file, own, target)
         return head
@@ -51,31 +51,38 @@ def build_medusa(file: DraftHeadFile, tensors: dict[str, torch.Tensor], target: 
 
 
 def fit_parts(head: FeatureHead, own: dict[str, torch.Tensor]) -> None:
-    """Published heads may lack the norms, give fc a bias, and bring output rows of their own (taken out of `own`)."""
-    layer, nothing = head.parts["layer"], torch.nn.Identity()
+    """Fit a feature head to the tensors of a published one, and take its lm_head rows out of `own`.
+
+    Published draft heads may lack the norms, have a bias in fc, and have lm_head rows of their own.
+    """
+    layer, identity = head.parts["layer"], torch.nn.Identity()
     if "fc.bias" in own:
         rows, columns = own["fc.weight"].shape
         head.enter.fc = head.parts["fc"] = torch.nn.Linear(columns, rows)
     if "layer.input_layernorm.weight" not in own:
-        layer.input_layernorm = nothing  # type: ignore[assignment]
+        layer.input_layernorm = identity  # type: ignore[assignment]
     if "norm.weight" not in own:
-        head.parts["norm"] = head.model.base_model._modules["norm"] = nothing
+        head.parts["norm"] = head.model.base_model._modules["norm"] = identity
     if (output := own.pop("output.weight", None)) is not None:
         head.model.get_output_embeddings().weight = torch.nn.Parameter(output, requires_grad=False)
 
 
 def check_published(file: DraftHeadFile, target: Any) -> None:
-    """Hold what a published head says of its target against this one: some embedding rows, the rotary base."""
+    """Compare a published draft head with the target: rotary base and some embedding rows.
+
+    Raises InputError.
+    """
     theta = (getattr(target.config, "rope_parameters", None) or {}).get("rope_theta")
-    said = file.metadata.get("rope_theta")
-    if said is not None and theta is not None and float(said) != float(theta):
+    head_theta = file.metadata.get("rope_theta")
+    if head_theta is not None and theta is not None and float(head_theta) != float(theta):
         raise InputError(
-            f"the head was trained with rope_theta {said}, the target has {theta}; use a head made for it"
+            f"the head was trained with rope_theta {head_theta}, the target has {theta}; "
+            "use a head made for it"
         )
     if PROBE_IDS not in file.tensors:
         return
     rows = target.get_input_embeddings().weight.detach()[file.tensors[PROBE_IDS].long()]
-    alike = torch.cosine_similarity(file.tensors["probe.rows"].float(), rows.float(), dim=-1).mean()
-    if not alike >= LEAST_COSINE:
-        found = f"its embedding is not the target's (cosine {float(alike):.2f} over {len(rows)} rows)"
+    cosine = torch.cosine_similarity(file.tensors["probe.rows"].float(), rows.float(), dim=-1).mean()
+    if not cosine >= LEAST_COSINE:
+        found = f"its embedding is not the target's (cosine {float(cosine):.2f} over {len(rows)} rows)"
         raise InputError(f"the head was made for another target: {found}; use a head made for this one")

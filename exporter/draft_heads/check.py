@@ -1,4 +1,4 @@
-"""A draft head's graph after each stage, run by ONNX Runtime, against its module."""
+"""A draft head's graph after each stage, run by ONNX Runtime, compared with its module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS, PAST = 9, 4
 
 @dataclass(frozen=True)
 class DraftReference:
-    """Inputs and what the float module makes of them; a feature head is asked for rows PAST.. behind a past."""
+    """Inputs and the float module's logits; of a feature head the rows from PAST on are compared."""
 
     hidden: np.ndarray
     ids: np.ndarray | None
@@ -28,7 +28,7 @@ class DraftReference:
 
 
 def compute_draft_reference(head: FeatureHead | MedusaHead, plan: EnginePlan) -> DraftReference:
-    """Logits of the module on random features, from a generator of its own."""
+    """Logits of the module on random features, drawn from a separate generator."""
     draws = torch.Generator().manual_seed(5)
     width = head.width if isinstance(head, MedusaHead) else head.enter.fc.out_features
     hidden = torch.randn(1 if isinstance(head, MedusaHead) else ROWS, width, generator=draws)
@@ -43,7 +43,10 @@ def compute_draft_reference(head: FeatureHead | MedusaHead, plan: EnginePlan) ->
 def check_draft_head(
     graph: Graph, expected: DraftReference, stage: str, scheme: Scheme | None = None
 ) -> float:
-    """Error of a stage, as check.check has it: relative for float stages, nats a row behind quantized weights."""
+    """Error of a stage as in check_stage: relative for float stages, nats per row with quantized weights.
+
+    Raises StageError above the bound.
+    """
     got = run_draft_head(graph, expected)
     past = 0 if expected.ids is None else PAST
     wanted = expected.logits[past:]
@@ -56,7 +59,7 @@ def check_draft_head(
 
 
 def run_draft_head(graph: Graph, expected: DraftReference) -> np.ndarray:
-    """Logits of the graph: all rows, a feature head's in two calls over one cache."""
+    """Logits of the graph; of a feature head those of the second of two calls over one KV cache."""
     run = open_runner(graph)
     if expected.ids is None:
         logits: np.ndarray = run.session.run(["logits"], {"hidden": expected.hidden})[0]
@@ -66,7 +69,7 @@ def run_draft_head(graph: Graph, expected: DraftReference) -> np.ndarray:
 
 
 def run_feature_call(run: Any, expected: DraftReference, rows: slice, past: int) -> np.ndarray:
-    """One call of a feature head, its cache in place."""
+    """Call a feature head once, its KV cache updated in place; logits fp32 [R, Vd]."""
     assert expected.ids is not None
     ids = expected.ids[rows].astype(np.int64)[None]
     feeds = {
@@ -92,5 +95,5 @@ def run_feature_call(run: Any, expected: DraftReference, rows: slice, past: int)
 
 
 def find_hidden_output(run: Any) -> str:
-    """The output that holds the next features."""
+    """The name of the output with the next features."""
     return next(str(v.name) for v in run.session.get_outputs() if v.name.startswith("hidden"))

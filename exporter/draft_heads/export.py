@@ -1,4 +1,4 @@
-"""From a draft head file to a draft graph: trace, fuse, lower, write, each stage checked against the module."""
+"""From a draft head file to a draft graph: trace, fuse, lower, write, with a check after each stage."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def export_draft_head(
 ) -> ExportResult:
     """Write `<plan.name>.onnx` (and its data file) of the draft head at `path`, trained for `target`.
 
-    Weights that lie in the target's data file in `folder` already are read from there where the plan shares it.
-    Raises InputError for a file that is no head or does not fit, StageError when a stage changed its results.
+    Weights that lie in the target's data file in `folder` already are read from there where the plan shares
+    it. Raises InputError for a file that is no head or does not fit, StageError when a stage changed its
+    results.
     """
     from specc.exporter.draft_heads.build import build_draft_head
     from specc.exporter.draft_heads.check import check_draft_head, compute_draft_reference

@@ -1,8 +1,11 @@
-"""Trained heads as modules: built beside a target, saved to and loaded from one safetensors file.
+"""Draft heads as torch modules beside their target.
 
-`feature`: fc([embedding of a token; feature before it]) -> one decoder layer of the target's own kind -> norm; the
-result is the next feature, in the space of the target's final normalised hidden states, and the target's own output
-rows of the draft vocabulary read tokens from it. `medusa`: k residual blocks over one hidden state, then the same rows.
+`feature`: fc([embedding of a token; feature before it]) -> one decoder layer of the target's kind -> norm.
+The result is the next feature, in the space of the target's final normalised hidden states; the lm_head rows
+of the draft vocabulary give its logits. `medusa`: k residual blocks over one hidden state, then the same
+lm_head rows.
+
+H: hidden size of the target; Vd: ids of the draft vocabulary; R: rows.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from specc.exporter.module_view import copy_shallow
 
 
 class FeatureInput(torch.nn.Module):
-    """Stands where the embedding stood: fp [1, R, H] of ids [1, R] and the features set beforehand."""
+    """Replaces the embedding: ids [1, R] and `feature` [1, R, H], set before the call -> fp [1, R, H]."""
 
     def __init__(self, embedding: torch.nn.Module, hidden: int) -> None:
         super().__init__()
@@ -34,7 +37,7 @@ class FeatureInput(torch.nn.Module):
 
 @dataclass(frozen=True)
 class FeatureHead:
-    """A causal model that shares the target's embedding and output rows; only `parts` are its own."""
+    """A causal model that shares the target's embedding and lm_head rows; only `parts` are its own."""
 
     model: Any
     enter: FeatureInput
@@ -43,7 +46,7 @@ class FeatureHead:
 
 
 class MedusaHead(torch.nn.Module):
-    """Block i: h + silu(W_i h + b_i), read by the output rows: logits [k, Vd] of the tokens after the next."""
+    """Block i: h + silu(W_i h + b_i), then the lm_head rows: logits [k, Vd] of later tokens."""
 
     def __init__(self, rows: torch.Tensor, k: int) -> None:
         super().__init__()
@@ -74,12 +77,12 @@ class MedusaHead(torch.nn.Module):
 
 
 class OwnRowsMedusaHead(MedusaHead):
-    """As published: several residual blocks a head, and output rows of its own for each."""
+    """Medusa as published: each head has several residual blocks and its own lm_head rows."""
 
     def __init__(self, k: int, depth: int, columns: int, hidden: int) -> None:
         torch.nn.Module.__init__(self)
-        square = [[torch.nn.Linear(hidden, hidden) for _ in range(depth)] for _ in range(k)]
-        self.blocks = torch.nn.ModuleList(torch.nn.ModuleList(blocks) for blocks in square)
+        blocks_of = [[torch.nn.Linear(hidden, hidden) for _ in range(depth)] for _ in range(k)]
+        self.blocks = torch.nn.ModuleList(torch.nn.ModuleList(blocks) for blocks in blocks_of)
         self.outputs = torch.nn.ModuleList(torch.nn.Linear(hidden, columns, bias=False) for _ in range(k))
 
     @property
@@ -98,14 +101,14 @@ class OwnRowsMedusaHead(MedusaHead):
 
 
 def build_feature_head(target: Any, ids: torch.Tensor) -> FeatureHead:
-    """A head for `target` over draft ids [Vd], not trained: it passes the feature on; the target is left as it was."""
+    """An untrained feature head for `target` over draft ids [Vd], which passes the feature on."""
     base = target.base_model
     layer = copy.deepcopy(list(base.layers)[-1])
     for module in layer.modules():
         if hasattr(module, "layer_idx"):
             module.layer_idx = 0
         if hasattr(module, "config"):
-            module.config = target.config  # a copy would keep the attention that is swapped at the door
+            module.config = target.config  # shared, so that swap_attention reaches this layer
     hidden = target.config.hidden_size
     enter = FeatureInput(target.get_input_embeddings(), hidden)
     norm = copy.deepcopy(base.norm)
@@ -125,12 +128,12 @@ def build_feature_head(target: Any, ids: torch.Tensor) -> FeatureHead:
 
 
 def find_child_name(parent: Any, child: Any) -> str:
-    """Under which name `parent` holds `child`."""
+    """The name of `child` in `parent`."""
     return next(str(name) for name, module in parent._modules.items() if module is child)
 
 
 def initialize_weights(enter: FeatureInput, layer: Any, norm: Any) -> None:
-    """Small random numbers, drawn from torch's generator; fc hands the feature on without its norm weights."""
+    """Initialize with small random numbers; fc passes the feature on, divided by the norm's weights."""
     with torch.no_grad():
         scale = norm.weight.float()
         scale = torch.where(scale.abs() < 0.05, torch.ones_like(scale), scale)

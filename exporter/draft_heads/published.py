@@ -1,10 +1,11 @@
-"""Heads in the layouts in which Medusa and EAGLE are published, turned into head files of our own.
+"""Convert draft heads in the layouts in which Medusa and EAGLE are published into draft head files.
 
-Medusa: `{i}.{j}.linear.weight` and `.bias` (residual blocks of head i), `{i}.{layers}.weight` (its output rows) and
-config.json with medusa_num_heads and medusa_num_layers. EAGLE and EAGLE-2: `fc.weight` [H, 2H] over (embedding,
-feature), `layers.0.*` without a norm in front, `embed_tokens.weight`, the target's own output rows and no norm at the
-end. A reduced vocabulary is `d2t` [Vd], OFFSETS from the column, and `t2d` [V], true where an id has one (R62). Pickles
-are read as tensors only. What cannot be honoured is refused by name.
+Medusa: `{i}.{j}.linear.weight` and `.bias` (residual blocks of head i), `{i}.{layers}.weight` (its lm_head
+rows), and config.json with medusa_num_heads and medusa_num_layers. EAGLE and EAGLE-2: `fc.weight` [H, 2H]
+over (embedding, feature), `layers.0.*` without an input norm, `embed_tokens.weight`; the lm_head is the
+target's, and there is no final norm. A reduced vocabulary is `d2t` [Vd], offsets from the column, and `t2d`
+[V], true where an id has a column (R62). Pickles are read as tensors only. Anything that cannot be converted
+is refused by name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class PublishedHead:
-    """A published head in our names."""
+    """A published draft head under the names of a draft head file."""
 
     kind: str
     tensors: Tensors
@@ -39,43 +40,46 @@ class PublishedHead:
 
 
 def find_weights(path: Path) -> Path:
-    """The weights of a head given as a folder or as the file itself. Raises InputError."""
-    found = path if path.is_file() else next((path / name for name in NAMES if (path / name).is_file()), None)
-    if found is None:
+    """The weight file of a published draft head, given as a folder or as the file. Raises InputError."""
+    file = path if path.is_file() else next((path / name for name in NAMES if (path / name).is_file()), None)
+    if file is None:
         raise InputError(
             f"{path} holds none of {', '.join(NAMES)}; name the folder or the file of a published head"
         )
-    return found
+    return file
 
 
 def convert_published(path: Path, target: ModelSpec, out: Path) -> None:
-    """Write the head at `path`, made for a target of these numbers, as a head file. Raises InputError."""
+    """Write the published draft head at `path` as the draft head file `out`. Raises InputError."""
     tensors, config = read_tensors(path), read_config(path)
     if any(re.match(r"\d+\.0\.linear\.weight$", name) for name in tensors):
-        made = convert_medusa(tensors, config, target, path)
+        head = convert_medusa(tensors, config, target, path)
     elif "fc.weight" in tensors:
-        made = convert_eagle(tensors, config, target, path)
+        head = convert_eagle(tensors, config, target, path)
     else:
         some = ", ".join(sorted(tensors)[:3]) or "no tensors"
         raise InputError(f"{path} is neither Medusa's layout nor EAGLE's (it holds {some}); {TRAIN}")
-    save_draft_head(out, made.kind, made.tensors, made.ids, made.metadata)
+    save_draft_head(out, head.kind, head.tensors, head.ids, head.metadata)
 
 
 def read_tensors(path: Path) -> Tensors:
-    """All tensors in fp32 (maps as int64). A pickle is read as tensors only, so that none of its code runs."""
+    """All tensors: floats as fp32, integers as int64.
+
+    A pickle is read as tensors only: none of its code runs.
+    """
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found: Any = load_file(path)
+            loaded: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # both packages raise their own kinds
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # both packages raise their own exception types
         advice = "only plain tensors are read, since anything else could run code; save them as safetensors"
         raise InputError(f"{path} cannot be read as tensors ({type(error).__name__}); {advice}") from error
-    if not isinstance(found, dict) or not all(isinstance(t, torch.Tensor) for t in found.values()):
+    if not isinstance(loaded, dict) or not all(isinstance(t, torch.Tensor) for t in loaded.values()):
         raise InputError(f"{path} holds no table of tensors; name the weight file of a published head")
-    return {str(name): t.float() if t.is_floating_point() else t.long() for name, t in found.items()}
+    return {str(name): t.float() if t.is_floating_point() else t.long() for name, t in loaded.items()}
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def convert_medusa(
     tensors: Tensors, config: Mapping[str, Any], target: ModelSpec, path: Path
 ) -> PublishedHead:
-    """Every head of the file: its blocks and its output rows."""
+    """Convert every head of the file: its blocks and its lm_head rows. Raises InputError."""
     heads = 1 + max(int(name.partition(".")[0]) for name in tensors if name[0].isdigit())
     layers = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors)
     check_numbers(config, heads, layers, path)
@@ -116,16 +120,22 @@ def convert_medusa(
     check_nothing_left(tensors, "Medusa", path)
     vocab = count_known_rows(rows, target)
     cut = {name: t[:vocab] if name.startswith("outputs") else t for name, t in out.items()}
-    about = {"k": heads, "depth": layers, "hidden": hidden, "vocab": vocab}
-    return PublishedHead("medusa", cut, torch.arange(vocab), {**to_metadata(about), "published": "Medusa"})
+    metadata = to_metadata({"k": heads, "depth": layers, "hidden": hidden, "vocab": vocab})
+    return PublishedHead("medusa", cut, torch.arange(vocab), {**metadata, "published": "Medusa"})
 
 
 def check_numbers(config: Mapping[str, Any], heads: int, layers: int, path: Path) -> None:
-    """Files may hold more heads than they say, as the first published ones do; not fewer, and not other blocks."""
-    said = config.get("medusa_num_heads", heads), config.get("medusa_num_layers", layers)
-    if not isinstance(said[0], int) or said[0] > heads or said[1] != layers:
-        found = f"{heads} heads of {layers} blocks, its config.json says {said[0]} of {said[1]}"
-        raise InputError(f"{path} holds {found}; get both files again")
+    """Compare heads and blocks with config.json. Raises InputError.
+
+    A file may hold more heads than its config.json says, as the first published ones do, but not fewer.
+    """
+    config_heads, config_layers = (
+        config.get("medusa_num_heads", heads),
+        config.get("medusa_num_layers", layers),
+    )
+    if not isinstance(config_heads, int) or config_heads > heads or config_layers != layers:
+        numbers = f"{heads} heads of {layers} blocks, its config.json says {config_heads} of {config_layers}"
+        raise InputError(f"{path} holds {numbers}; get both files again")
 
 
 # ---------------------------------------------------------------------- EAGLE
@@ -134,11 +144,13 @@ def check_numbers(config: Mapping[str, Any], heads: int, layers: int, path: Path
 def convert_eagle(
     tensors: Tensors, config: Mapping[str, Any], target: ModelSpec, path: Path
 ) -> PublishedHead:
-    """One layer, fc in front of it, and the ids behind its columns."""
+    """Convert fc, the one layer, and the ids of the columns. Raises InputError."""
     hidden, inputs = read_matrix_shape(tensors, "fc.weight", path)
     if inputs == 3 * hidden or any(name.startswith("midlayer.") for name in tensors):
-        found = "an EAGLE-3 head, which reads three inner layers; the target's graph gives the last hidden state alone"
-        raise InputError(f"{path} is {found}: use an EAGLE, EAGLE-2 or Medusa head, or {TRAIN}")
+        raise InputError(
+            f"{path} is an EAGLE-3 head, which reads three inner layers; the target's graph gives the last "
+            f"hidden state alone: use an EAGLE, EAGLE-2 or Medusa head, or {TRAIN}"
+        )
     if inputs != 2 * hidden or any(re.match(r"layers\.[1-9]", name) for name in tensors):
         raise InputError(f"{path} is no EAGLE head of one layer over (embedding, feature); {TRAIN}")
     out: Tensors = {
@@ -162,26 +174,29 @@ def convert_eagle(
 
 
 def check_layer(out: Tensors, config: Mapping[str, Any], target: ModelSpec, path: Path) -> dict[str, int]:
-    """The layer's numbers; they must be the target's, whose kind of layer it is built as."""
+    """The layer's sizes; they must be the target's, of whose kind the layer is. Raises InputError."""
     heads = int(config.get("num_attention_heads", target.heads))
     hidden = int(config.get("hidden_size", target.hidden))
-    found = {
+    sizes = {
         "heads": heads,
         "kv_heads": int(config.get("num_key_value_heads") or heads),
         "head_dim": int(config.get("head_dim") or hidden // heads),
         "intermediate": int(config.get("intermediate_size", target.intermediate)),
     }
-    wanted = {name: getattr(target, name) for name in found}
+    target_sizes = {name: getattr(target, name) for name in sizes}
     queries = read_matrix_shape(out, "layer.self_attn.q_proj.weight", path)[0]
-    if hidden == target.hidden and (found != wanted or queries != found["heads"] * found["head_dim"]):
-        of = f"{join_numbers(found)}, the target's {join_numbers(wanted)}"
-        raise InputError(f"the layer of {path} has {of}; use a head made for this target")
-    return found
+    if hidden == target.hidden and (sizes != target_sizes or queries != sizes["heads"] * sizes["head_dim"]):
+        pair = f"{join_numbers(sizes)}, the target's {join_numbers(target_sizes)}"
+        raise InputError(f"the layer of {path} has {pair}; use a head made for this target")
+    return sizes
 
 
 def read_draft_ids(tensors: Tensors, vocab: int, path: Path) -> torch.Tensor:
-    """Target id of each column, int64 [Vd]; d2t holds offsets from the column, t2d must agree."""
-    offsets, known = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    """Target id of each column, int64 [Vd]; d2t holds offsets from the column, t2d must agree.
+
+    Raises InputError.
+    """
+    offsets, has_column = tensors.pop("d2t", None), tensors.pop("t2d", None)
     rows = tensors.get("lm_head.weight")
     columns = len(rows) if rows is not None else vocab if offsets is None else len(offsets)
     if offsets is None:
@@ -191,7 +206,7 @@ def read_draft_ids(tensors: Tensors, vocab: int, path: Path) -> torch.Tensor:
             )
         return torch.arange(vocab)
     ids = torch.arange(len(offsets)) + offsets
-    if len(ids) != columns or (known is not None and not torch.equal(known.nonzero().flatten(), ids)):
+    if len(ids) != columns or not (has_column is None or torch.equal(has_column.nonzero().flatten(), ids)):
         why = (
             "d2t must hold the offset of each column's id from the column, and t2d be true at those ids alone"
         )
@@ -200,7 +215,7 @@ def read_draft_ids(tensors: Tensors, vocab: int, path: Path) -> torch.Tensor:
 
 
 def sample_embedding(embedding: torch.Tensor | None, target: ModelSpec) -> Tensors:
-    """Some rows of the embedding that the head was trained with, to hold against the target's."""
+    """Some rows of the embedding that the draft head was trained with, to compare with the target's."""
     if embedding is None:
         return {}
     at = torch.arange(0, min(len(embedding), target.token_ids), max(1, target.token_ids // 64))
@@ -208,7 +223,7 @@ def sample_embedding(embedding: torch.Tensor | None, target: ModelSpec) -> Tenso
 
 
 def read_rope_theta(config: Mapping[str, Any]) -> dict[str, str]:
-    """The base of the rotary angles, to hold against the target's."""
+    """The base of the rotary angles, to compare with the target's."""
     theta = config.get("rope_theta")
     return {} if theta is None else {"rope_theta": repr(float(theta))}
 
@@ -217,7 +232,7 @@ def read_rope_theta(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_matrix_shape(tensors: Mapping[str, torch.Tensor], name: str, path: Path) -> tuple[int, int]:
-    """(rows, columns) of a weight that must be there."""
+    """(rows, columns) of a weight. Raises InputError where it is missing."""
     if name not in tensors or tensors[name].dim() != 2:
         raise InputError(f"{path} has no weight {name}; get the file again")
     rows, columns = tensors[name].shape
@@ -225,7 +240,7 @@ def read_matrix_shape(tensors: Mapping[str, torch.Tensor], name: str, path: Path
 
 
 def take_tensor(tensors: Tensors, name: str, wanted: tuple[int, ...], path: Path) -> torch.Tensor:
-    """Remove and return a tensor of a known shape."""
+    """Remove and return a tensor of the shape `wanted`. Raises InputError."""
     if name not in tensors or tuple(tensors[name].shape) != wanted:
         found = f"of shape {list(tensors[name].shape)}" if name in tensors else "missing"
         raise InputError(f"{name} of {path} is {found}, its layout has {list(wanted)}; get the file again")
@@ -233,18 +248,18 @@ def take_tensor(tensors: Tensors, name: str, wanted: tuple[int, ...], path: Path
 
 
 def check_nothing_left(tensors: Mapping[str, torch.Tensor], layout: str, path: Path) -> None:
-    """Refuse tensors that the layout has not: leaving them out would give another head."""
+    """Refuse tensors that are not in the layout: leaving them out would change the draft head."""
     if tensors:
         raise InputError(f"{path} holds {sorted(tensors)[0]}, which {layout}'s layout has not; {TRAIN}")
 
 
 def count_known_rows(rows: int, target: ModelSpec) -> int:
-    """Rows that mean ids: padding rows of the target's vocabulary are no ids."""
+    """Rows that stand for ids: the target's vocabulary may have padding rows at its end."""
     return target.token_ids if rows == target.vocab else rows
 
 
 def to_metadata(numbers: Mapping[str, int]) -> dict[str, str]:
-    """Metadata are strings."""
+    """Numbers as safetensors metadata, which are strings."""
     return {name: str(number) for name, number in numbers.items()}
 
 

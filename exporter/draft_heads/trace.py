@@ -28,7 +28,9 @@ from specc.exporter.trace import (
 
 
 class FeatureCall(TracedCall):
-    """The traced call of a feature head: the feature before each token is one more input, the next one an output."""
+    """The traced call of a feature head: the feature before each token is one more input, the next one an
+    output.
+    """
 
     def __init__(self, model: torch.nn.Module, step: CacheStep, enter: FeatureInput) -> None:
         super().__init__(model, step)

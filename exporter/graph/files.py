@@ -28,8 +28,9 @@ class Place:
 def write_graph(graph: Graph, folder: Path, name: str, shares: Path | None = None) -> tuple[Path, ...]:
     """Write `name`.onnx and `name`.onnx.data into `folder`; returns the files written.
 
-    Equal bytes are stored once, whatever their names and shapes. `shares` is another graph file of the same folder:
-    weights whose bytes lie in its data file are read from there, and a data file that would be empty is not written.
+    Equal bytes are stored once, whatever their names and shapes. `shares` is another graph file of the same
+    folder: weights whose bytes lie in its data file are read from there, and a data file that would be empty
+    is not written.
     """
     places = read_places(shares) if shares is not None else {}
     place_of, data = {}, folder / f"{name}.onnx.data"
@@ -48,7 +49,9 @@ def write_graph(graph: Graph, folder: Path, name: str, shares: Path | None = Non
 
 
 def store_bytes(raw: bytes, places: dict[str, Place], location: str, out: BinaryIO) -> Place:
-    """The place of these bytes; bytes that `places` (by SHA-256) lacks are appended to `out` and added to it."""
+    """The place of these bytes; bytes that `places` (by SHA-256) lacks are appended to `out` and added to
+    it.
+    """
     digest = hashlib.sha256(raw).hexdigest()
     if digest not in places:
         offset = -(-out.tell() // ALIGN) * ALIGN
@@ -59,7 +62,9 @@ def store_bytes(raw: bytes, places: dict[str, Place], location: str, out: Binary
 
 
 def reference_weights(model: ir.Model, places: dict[str, Place]) -> onnx.ModelProto:
-    """The model as a protobuf in which weights with a place refer to the data file instead of holding bytes."""
+    """The model as a protobuf in which weights with a place refer to the data file instead of holding
+    bytes.
+    """
     light = model.clone()
     for key, place in places.items():
         value = light.graph.initializers[key]

@@ -15,7 +15,8 @@ OPSETS = {"": 21, MICROSOFT: 1}
 class Graph:
     """An ONNX model, its name ("target" or "draft") and notes for the report.
 
-    A stage never changes the model that it is given: it works on a copy (`copy_graph`) and returns a new Graph.
+    A stage never changes the model that it is given: it works on a copy (`copy_graph`) and returns a new
+    Graph.
     """
 
     model: ir.Model
@@ -85,7 +86,9 @@ def find_sole_reader(value: ir.Value | None) -> ir.Node | None:
 
 
 def add_initializer(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    """Store `array` as the initializer `name`: an equal one of that name is reused, an unequal one gets a number."""
+    """Store `array` as the initializer `name`: an equal one of that name is reused, an unequal one gets a
+    number.
+    """
     existing = graph.initializers.get(name)
     if existing is not None:
         tensor = existing.const_value

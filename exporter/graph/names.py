@@ -13,10 +13,11 @@ PRODUCTS = ("MatMul", "Gemm", "Gather", "Transpose")
 
 
 def name_weights(graph: Graph) -> Graph:
-    """Graph -> Graph: `val_24` becomes `model.layers.0.self_attn.q_proj.weight`; the computation is unchanged.
+    """Graph -> Graph: `val_24` becomes `model.layers.0.self_attn.q_proj.weight`; the computation is
+    unchanged.
 
-    A product takes the name of its module. Nodes are named by their position, never by their weights: the tracer
-    stores equal weights once, so two norms whose weights are all ones share one weight.
+    A product takes the name of its module. Nodes are named by their position, never by their weights: the
+    tracer stores equal weights once, so two norms whose weights are all ones share one weight.
     """
     out = copy_graph(graph)
     taken = {node.name for node in out.model.graph}
@@ -36,7 +37,10 @@ def name_weights(graph: Graph) -> Graph:
 
 
 def read_scope(node: ir.Node) -> str:
-    """The module a node was traced in, such as `model.layers.0.mlp.up_proj`; empty when the tracer gives none."""
+    """The module a node was traced in, such as `model.layers.0.mlp.up_proj`.
+
+    Empty when the tracer gives none.
+    """
     text = node.metadata_props.get(SCOPES)
     scopes = [s for s in ast.literal_eval(text) if s] if text else []
     # The traced wrapper adds one level ("model."), and the last entry is the call, not a module.

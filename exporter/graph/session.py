@@ -22,9 +22,11 @@ DTYPES = {"past_len": np.int32, "input_ids": np.int64, "position": np.int64, "lo
 
 @dataclass(frozen=True)
 class Runner:
-    """A session and its cache buffers, [1, kv_heads, capacity, head_dim] each; contents change, shapes do not.
+    """A session and its cache buffers, [1, kv_heads, capacity, head_dim] each; contents change, shapes do
+    not.
 
-    A graph with outputs `rows_k.i` instead of `present_k.i` returns new rows, which `call` copies into the cache.
+    A graph with outputs `rows_k.i` instead of `present_k.i` returns new rows, which `call` copies into the
+    cache.
     """
 
     session: ort.InferenceSession
@@ -36,7 +38,10 @@ class Runner:
     def call(
         self, ids: np.ndarray, past: int, position: np.ndarray | None = None, wanted: np.ndarray | None = None
     ) -> np.ndarray:
-        """Call the graph over `ids` [R] at cache slot `past`; logits fp32 [m, vocab] of the wanted rows (all)."""
+        """Call the graph over `ids` [R] at cache slot `past`.
+
+        Logits fp32 [m, vocab] of the wanted rows (all).
+        """
         rows = len(ids)
         feeds: dict[str, np.ndarray] = {
             "input_ids": np.asarray(ids, np.int64)[None],

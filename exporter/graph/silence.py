@@ -12,7 +12,9 @@ LOGGERS = ("torch.onnx._internal.exporter._registration", "root")
 
 @contextlib.contextmanager
 def silence_libraries() -> Iterator[None]:
-    """Suppress warnings, and log records below errors of the tracer and the converter, while the block runs."""
+    """Suppress warnings, and log records below errors of the tracer and the converter, while the block
+    runs.
+    """
     loggers = [logging.getLogger(None if name == "root" else name) for name in LOGGERS]
     before = [logger.level for logger in loggers]
     try:

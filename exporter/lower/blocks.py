@@ -17,8 +17,8 @@ Choice = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 class Blocks:
     """A weight [n, k] in blocks along k: value = scale * (code - zero).
 
-    codes uint8 [n, blocks, block * bits / 8] (two codes a byte at 4 bits, low nibble first), scales fp32 [n, blocks],
-    zeros uint8 [n, ceil(blocks * bits / 8)] or None for the middle code (8 or 128).
+    codes uint8 [n, blocks, block * bits / 8] (two codes a byte at 4 bits, low nibble first), scales fp32 [n,
+    blocks], zeros uint8 [n, ceil(blocks * bits / 8)] or None for the middle code (8 or 128).
     """
 
     codes: np.ndarray
@@ -35,7 +35,9 @@ class Blocks:
 
 
 def quantize_blocks(weight: np.ndarray, bits: int, block: int) -> Blocks:
-    """Quantize fp32 [n, k] with least squared error: 8 bits symmetric, 4 bits with an integer zero per block."""
+    """Quantize fp32 [n, k] with least squared error: 8 bits symmetric, 4 bits with an integer zero per
+    block.
+    """
     quantize = quantize_symmetric_8 if bits == 8 else quantize_asymmetric_4
     parts = [
         quantize(split_blocks(weight[i : i + ROWS_AT_ONCE], block))

@@ -28,7 +28,8 @@ from specc.exporter.lower.scheme import check_scheme
 
 
 def lower_cpu(graph: Graph, scheme: Scheme, stored: GgufCodes | None) -> Graph:
-    """Fused float graph -> graph over packed weights; `stored` are the checkpoint's own quantized blocks, if any.
+    """Fused float graph -> graph over packed weights; `stored` are the checkpoint's own quantized blocks, if
+    any.
 
     Raises InputError for an unknown scheme. A node without a specc operator is left as it is and noted.
     """
@@ -48,7 +49,9 @@ def lower_cpu(graph: Graph, scheme: Scheme, stored: GgufCodes | None) -> Graph:
 
 
 def sort_weights_by_use(graph: Graph) -> Graph:
-    """Sort the weights by their last use in a call: memory is then read ahead from one product into the next."""
+    """Sort the weights by their last use in a call: memory is then read ahead from one product into the
+    next.
+    """
     inner = graph.model.graph
     last = {value.name: i for i, node in enumerate(inner) for value in node.inputs if value is not None}
     for name in sorted(inner.initializers, key=lambda name: last.get(name, -1)):
@@ -87,7 +90,9 @@ def replace_attention(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def lower_embedding(graph: Graph, weights: CpuWeights) -> Graph:
-    """Gather of the fp32 embedding -> specc::Embedding, which reads the lm_head's bytes when the two are tied."""
+    """Gather of the fp32 embedding -> specc::Embedding, which reads the lm_head's bytes when the two are
+    tied.
+    """
     out = copy_graph(graph)
     inner = out.model.graph
     for node in list(inner):

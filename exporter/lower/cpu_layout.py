@@ -1,7 +1,7 @@
 """Weights in the layout of specc's CPU kernels (runtime/ops/kernels.h).
 
-A weight is groups of 16 outputs by blocks of 32 inputs. A header of 64 bytes (scales, and minima of w4m) comes before
-the codes of its one or two blocks.
+A weight is groups of 16 outputs by blocks of 32 inputs. A header of 64 bytes (scales, and minima of w4m)
+comes before the codes of its one or two blocks.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def arrange_codes(codes: np.ndarray, kind: str) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, kind: str, n: int, k: int) -> Codes:
-    """The inverse of `pack`: uint8 [bytes] -> codes of [n, k]. Raises ValueError for a wrong number of bytes."""
+    """The inverse of `pack`: uint8 [bytes] -> codes of [n, k].
+
+    Raises ValueError for a wrong number of bytes.
+    """
     groups, blocks = -(-n // GROUP), k // BLOCK
     if k % BLOCK or packed.size != groups * count_group_bytes(kind, blocks):
         raise ValueError(f"{packed.size} bytes are no {kind} weight of {n} outputs and {k} inputs")
@@ -126,7 +129,10 @@ def restore_halves(raw: np.ndarray) -> np.ndarray:
 
 
 def restore_codes(raw: np.ndarray, kind: str) -> np.ndarray:
-    """uint8 [groups, blocks, 256 or 512] -> uint8 or int8 [groups * 16, blocks * 32]; inverts `arrange_codes`."""
+    """uint8 [groups, blocks, 256 or 512] -> uint8 or int8 [groups * 16, blocks * 32].
+
+    Inverts `arrange_codes`.
+    """
     groups, blocks, _ = raw.shape
     if kind != "w8":
         nibbles = raw.reshape(groups, blocks, 4, 1, GROUP, 4)

@@ -44,7 +44,10 @@ def lower_products(graph: Graph, weights: CpuWeights) -> Graph:
 
 
 def find_codes(node: ir.Node | None, weights: CpuWeights) -> Codes | None:
-    """Codes of a MatMul or Gemm with a constant fp32 weight; None for other nodes and where the scheme is fp32."""
+    """Codes of a MatMul or Gemm with a constant fp32 weight.
+
+    None for other nodes and where the scheme is fp32.
+    """
     if node is None or node.op_type not in ("MatMul", "Gemm") or node.domain not in ("", "ai.onnx"):
         return None
     weight = node.inputs[1]
@@ -146,7 +149,9 @@ def is_product(node: ir.Node | None) -> bool:
 
 
 def match_open_product(value: ir.Value | None, reader: ir.Node, slot: int) -> ir.Node | None:
-    """The specc::MatMul without a gate whose only reader is `reader` and whose inputs from `slot` on are unused."""
+    """The specc::MatMul without a gate whose only reader is `reader` and whose inputs from `slot` on are
+    unused.
+    """
     node = None if value is None else value.producer()
     if node is None or not is_product(node) or find_sole_reader(value) is not reader:
         return None
@@ -185,7 +190,9 @@ def add_residual(reader: ir.Node, first: ir.Value | None, second: ir.Value | Non
 
 
 def absorb_skip_norm(graph: ir.Graph, node: ir.Node) -> None:
-    """Absorb product + residual before a norm: the sum moves into the product, the norm is left to absorb_norm."""
+    """Absorb product + residual before a norm: the sum moves into the product, the norm is left to
+    absorb_norm.
+    """
     if node.op_type != "SkipSimplifiedLayerNormalization":
         return
     total = add_residual(node, node.inputs[0], node.inputs[1])

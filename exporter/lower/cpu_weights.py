@@ -17,7 +17,7 @@ KIND_BITS = {"w4": 4, "w4m": 4, "w8": 8}
 
 @dataclass
 class CpuWeights:
-    """Codes by weight name; `taken` counts weights used as stored, `quantized` those quantized from floats."""
+    """Codes by weight name; `taken` counts weights used as stored, `quantized` the others."""
 
     scheme: Scheme
     stored: GgufCodes | None

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from specc.exporter.graph.graph import Graph
 
 Ranges = dict[str, float]
-"""Activation range of each product's input: its largest magnitude that counts, by the name of the product's module."""
+"""Activation range of each product's input: its largest magnitude that counts, by the name of the product's
+module.
+"""
 
 
 def lower_graph(
@@ -19,8 +21,8 @@ def lower_graph(
 ) -> Graph:
     """Put the weights into the plan's scheme, read by the operators of its dialect.
 
-    `ranges` are needed by schemes with static activation scales (int8, fp8). Raises InputError for a scheme that the
-    dialect cannot write.
+    `ranges` are needed by schemes with static activation scales (int8, fp8). Raises InputError for a scheme
+    that the dialect cannot write.
     """
     if plan.dialect == "ort":
         from specc.exporter.lower.ort import lower_ort

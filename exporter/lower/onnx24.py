@@ -1,6 +1,7 @@
 """The `onnx24` dialect: standard operators only, so that TensorRT needs no plugin.
 
-Products, KV caches and attention are in half precision; residual stream, norms, softmax, rotary and logits in fp32.
+Products, KV caches and attention are in half precision; residual stream, norms, softmax, rotary and logits in
+fp32.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def lower_onnx24(
 ) -> Graph:
     """Fused float graph -> standard operators. `dtype`: "fp16", "bf16" or, for checks, "fp32".
 
-    `opset24`: caches by TensorScatter and Attention; False: the older spelling without both, which returns new rows.
-    `ranges`: activation ranges of the products' inputs, needed by int8 and fp8. `cache`: "fp8" for float8 keys and
-    values, which only the older spelling writes. Raises InputError for a scheme that this dialect cannot write.
+    `opset24`: caches by TensorScatter and Attention; False: the older spelling without both, which returns
+    new rows. `ranges`: activation ranges of the products' inputs, needed by int8 and fp8. `cache`: "fp8" for
+    float8 keys and values, which only the older spelling writes. Raises InputError for a scheme that this
+    dialect cannot write.
     """
     half = TYPES[dtype]
     weights = CpuWeights(scheme, stored)

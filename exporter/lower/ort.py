@@ -95,8 +95,8 @@ def add_blocks(graph: ir.Graph, name: str, blocks: Blocks) -> list[ir.Value]:
 def quantize_embedding(graph: ir.Graph, node: ir.Node, scheme: Scheme) -> None:
     """Read the embedding from 8-bit blocks: those of the lm_head when the two are tied.
 
-    The codes of the lm_head are [vocab, blocks, 32], of the embedding [vocab, hidden]: the same bytes under two
-    shapes, which the graph file stores once.
+    The codes of the lm_head are [vocab, blocks, 32], of the embedding [vocab, hidden]: the same bytes under
+    two shapes, which the graph file stores once.
     """
     weight = node.inputs[0]
     if weight is None or weight.const_value is None or weight.const_value.dtype != ir.DataType.FLOAT:

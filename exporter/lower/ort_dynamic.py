@@ -1,6 +1,7 @@
 """The scheme `dynamic-int8`: ONNX Runtime's `quantize_dynamic`, with one activation scale per call.
 
-The rows of a call share that scale, so a row depends on the others: the gate refuses speculation with this scheme.
+The rows of a call share that scale, so a row depends on the others: the gate refuses speculation with this
+scheme.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def lower_ort_dynamic(graph: Graph) -> Graph:
 
 @contextlib.contextmanager
 def skip_reloading() -> Iterator[None]:
-    """Keep the converter from loading a second copy of the weights to infer the shapes of Gemms: there are none."""
+    """Keep the converter from loading a second copy of the weights to infer the shapes of Gemms: there are
+    none.
+    """
     from onnxruntime.quantization import onnx_quantizer
 
     before = onnx_quantizer.save_and_reload_model_with_shape_infer
@@ -60,7 +63,7 @@ def skip_reloading() -> Iterator[None]:
 
 
 def convert_lm_head(graph: Graph) -> Graph:
-    """Replace a Gemm by a MatMul over a transposed copy of its weight: the converter quantizes only MatMul."""
+    """Replace a Gemm by a MatMul over a transposed weight: the converter quantizes only MatMul."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         weight = node.inputs[1] if node.op_type == "Gemm" else None

@@ -1,4 +1,6 @@
-"""The `ort` dialect in half precision, for ONNX Runtime's CUDA provider: its GroupQueryAttention has no fp32."""
+"""The `ort` dialect in half precision, for ONNX Runtime's CUDA provider: its GroupQueryAttention has no
+fp32.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ ROWS, TABLES = range(3), (7, 8)  # inputs of GroupQueryAttention: query, key, va
 
 
 def lower_ort_half(graph: Graph, scheme: Scheme) -> Graph:
-    """Fused float graph -> weights in the scheme; products, attention and KV caches in fp16, the rest in fp32."""
+    """Fused float graph -> weights in the scheme.
+
+    Products, attention and KV caches in fp16, the rest in fp32.
+    """
     layers, lm_head = ("fp32" if kind == "fp16" else kind for kind in (scheme.layers, scheme.head))
     floats = Scheme(layers, lm_head, scheme.block)
     out = lower_half_products(lower_ort(graph, floats), HALF, Spellings(multiply, multiply))

@@ -1,4 +1,5 @@
-"""int8 and fp8 products by QuantizeLinear and DequantizeLinear: one scale per weight column, one for activations.
+"""int8 and fp8 products by QuantizeLinear and DequantizeLinear: one scale per weight column, one for
+activations.
 
 The activation scale is static, so a row's bits do not depend on the other rows of a call.
 """
@@ -55,7 +56,10 @@ class StaticProducts:
 
 
 def quantize_columns_fp8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float8 codes [K, N] and fp32 scales [N]; scales are rounded to half precision before the codes are computed."""
+    """float8 codes [K, N] and fp32 scales [N].
+
+    Scales are rounded to half precision before the codes are computed.
+    """
     scales = np.abs(weight).max(0) / LARGEST["fp8"]
     scales = np.where(scales == 0, 1, scales).astype(np.float16).astype(np.float32)
     scales = np.maximum(scales, np.float32(6e-8))

@@ -18,9 +18,9 @@ from specc.exporter.lower.half_products import Product, clip_to_type
 class Int4Blocks:
     """w4: signed 4-bit codes, one scale per block of inputs, no zero-point (TensorRT has none).
 
-    Blocks of 32 whose weight is scale * code + minimum (a GGUF's Q4_1, or those of `quantize_blocks`) keep their
-    minimum: with s the sums of x over each block, x W = x (scale * (code - 8)) + s (minimum + 8 * scale). The second
-    product is 32 times smaller.
+    Blocks of 32 whose weight is scale * code + minimum (a GGUF's Q4_1, or those of `quantize_blocks`) keep
+    their minimum: with s the sums of x over each block, x W = x (scale * (code - 8)) + s (minimum + 8 *
+    scale). The second product is 32 times smaller.
     """
 
     weights: CpuWeights
@@ -114,7 +114,10 @@ def multiply_int8(product: Product) -> ir.Value:
 
 
 def quantize_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int8 codes [K, N] and fp32 scales [N]; scales are rounded to half precision before the codes are computed."""
+    """int8 codes [K, N] and fp32 scales [N].
+
+    Scales are rounded to half precision before the codes are computed.
+    """
     scales = np.abs(weight).max(0) / 127
     scales = np.where(scales == 0, 1, scales).astype(np.float16).astype(np.float32)
     scales = np.maximum(scales, np.float32(6e-8))

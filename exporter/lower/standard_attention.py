@@ -1,7 +1,8 @@
-"""GroupQueryAttention in standard operators: TensorScatter and Attention of opset 24, or products and a softmax.
+"""GroupQueryAttention in standard operators: TensorScatter and Attention of opset 24, or products and a
+softmax.
 
-The KV caches are in `dtype`, rotary and softmax in fp32. With the older spelling the graph does not write the cache:
-it returns the new rows (`rows_k.i`, `rows_v.i`), which the runtime appends.
+The KV caches are in `dtype`, rotary and softmax in fp32. With the older spelling the graph does not write the
+cache: it returns the new rows (`rows_k.i`, `rows_v.i`), which the runtime appends.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ LOWEST = np.float32(-1e30)
 
 @dataclass(frozen=True)
 class Rows:
-    """Query, key and value of one call, rotated: q fp32 [1, heads, R, dim], k and v fp32 [1, kv_heads, R, dim]."""
+    """Query, key and value of one call, rotated: q fp32 [1, heads, R, dim], k and v fp32 [1, kv_heads, R,
+    dim].
+    """
 
     q: ir.Value
     k: ir.Value
@@ -46,7 +49,10 @@ class Masks:
 def lower_attention(
     graph: Graph, dtype: ir.DataType, opset24: bool, cache: ir.DataType | None = None
 ) -> Graph:
-    """Graph -> Graph; `dtype`: type of the KV caches and of the products inside; `cache`: another cache type."""
+    """Graph -> Graph; `dtype`: type of the KV caches and of the products inside.
+
+    `cache`: another cache type.
+    """
     out, masks = copy_graph(graph), Masks({})
     inner = out.model.graph
     for value in inner.inputs:
@@ -116,7 +122,10 @@ def replace_output(node: ir.Node, slot: int, new: ir.Value, name: str, dtype: ir
 def attend_scattered(
     emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: Emitter, masks: Masks
 ) -> None:
-    """TensorScatter writes the rows at slot past_len; Attention reads the whole cache under a boolean mask."""
+    """TensorScatter writes the rows at slot past_len.
+
+    Attention reads the whole cache under a boolean mask.
+    """
     past_k, past_v = node.inputs[3:5]
     assert past_k is not None and past_v is not None
     if rows.window not in masks.by_window:
@@ -136,7 +145,9 @@ def attend_scattered(
 
 
 def make_whole_mask(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
-    """(past_len int64 [1], visible bool [1, 1, R, capacity]): row r attends to the slots up to past_len + r."""
+    """(past_len int64 [1], visible bool [1, 1, R, capacity]): row r attends to the slots up to past_len +
+    r.
+    """
     past = read_past_length(top)
     last = top.op("Unsqueeze", top.op("Add", number_rows(top), past), top.ints(1))  # [R, 1]
     slots = top.constant("slots", np.arange(capacity, dtype=np.int64)[None])
@@ -166,7 +177,9 @@ def number_rows(top: Emitter) -> ir.Value:
 def attend_appended(
     emit: Emitter, node: ir.Node, rows: Rows, dtype: ir.DataType, top: Emitter, masks: Masks
 ) -> None:
-    """Scores against the cache and the call's own rows, one softmax over both, two products with the values."""
+    """Scores against the cache and the call's own rows, one softmax over both, two products with the
+    values.
+    """
     past_k, past_v = node.inputs[3:5]
     assert past_k is not None and past_v is not None
     if rows.window not in masks.by_window:
@@ -194,7 +207,10 @@ def attend_appended(
 
 
 def store_float8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """x in float8 with scale 1, saturating at 448; a row reads itself as later rows read it from the cache."""
+    """x in float8 with scale 1, saturating at 448.
+
+    A row reads itself as later rows read it from the cache.
+    """
     scale, zero = emit.constant("cache_scale", np.ones((), NUMPY[dtype])), emit.constant("cache_zero", ZERO8)
     codes = emit.op("QuantizeLinear", x, scale, zero)
     codes.type = ir.TensorType(FLOAT8)
@@ -211,7 +227,10 @@ def load_float8(emit: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def make_split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value, ...]:
-    """Masks of the cache [1, 1, R or 1, capacity] and of the call's rows [1, 1, R, R]; and int64 (capacity, R)."""
+    """Masks of the cache [1, 1, R or 1, capacity] and of the call's rows [1, 1, R, R].
+
+    And int64 (capacity, R).
+    """
     past, number = read_past_length(top), number_rows(top)
     slots = top.constant("slots", np.arange(capacity, dtype=np.int64)[None])
     seen = top.op("Less", slots, past)
@@ -230,7 +249,8 @@ def make_split_masks(top: Emitter, rows: Rows, capacity: int) -> tuple[ir.Value,
 def score_keys(
     emit: Emitter, q: ir.Value, keys: ir.Value, seen: ir.Value, lowest: ir.Value, dtype: ir.DataType
 ) -> ir.Value:
-    """fp32 scores [1, kv_heads, group, R, slots] of q [1, kv_heads, group, R, dim], keys [1, kv_heads, slots, dim].
+    """fp32 scores [1, kv_heads, group, R, slots] of q [1, kv_heads, group, R, dim], keys [1, kv_heads, slots,
+    dim].
 
     Rows have an axis of their own, so that the lint can follow them.
     """
@@ -241,5 +261,7 @@ def score_keys(
 
 
 def weigh_values(emit: Emitter, probabilities: ir.Value, values: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """[1, kv_heads, group, R, slots] times values [1, kv_heads, slots, dim] -> [1, kv_heads, group, R, dim]."""
+    """[1, kv_heads, group, R, slots] times values [1, kv_heads, slots, dim] -> [1, kv_heads, group, R,
+    dim].
+    """
     return emit.op("MatMul", emit.cast(probabilities, dtype), emit.op("Unsqueeze", values, emit.ints(2)))

@@ -8,7 +8,7 @@ from specc.exporter.graph.graph import Graph, copy_graph, read_constant, remove_
 
 
 def drop_reshape(graph: Graph) -> Graph:
-    """Graph -> Graph; a reshape is removed where the shapes before and after are known to be equal, symbols too."""
+    """Graph -> Graph; a reshape goes where its input and output have the same shape, symbols included."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         value = node.inputs[0] if node.inputs else None

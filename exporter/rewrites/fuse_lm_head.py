@@ -1,4 +1,4 @@
-"""lm_head: one Gemm over the wanted rows as a matrix, so that the lm_head and a tied embedding read one tensor."""
+"""lm_head: one Gemm over the wanted rows, so that the lm_head and a tied embedding read one tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query, key and value: three products over one input become one, whose packed result GroupQueryAttention reads."""
+"""Query, key and value: three products over one input become one with a packed result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Projection:
 
 
 def fuse_qkv(graph: Graph) -> Graph:
-    """Graph -> Graph; only where the attention does the rotation itself: a packed input cannot be rotated before."""
+    """Graph -> Graph; only where the attention rotates its input itself: a packed input cannot be rotated."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
         if node.op_type == "GroupQueryAttention" and node.inputs[1] is not None and len(node.inputs) > 7:

@@ -1,4 +1,4 @@
-"""Rotary position: the rotation of query and key moves into GroupQueryAttention, with its tables and `position`."""
+"""Rotary position: GroupQueryAttention rotates query and key itself, by its tables and `position`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Rotation = tuple[ir.Value, ir.Value, ir.Value, ir.Value]
 
 
 def match_rotation(value: ir.Value | None) -> Rotation | None:
-    """(flat input [1, R, heads * dim], cos, sin, position) when `value` is that input rotated head by head."""
+    """(flat input [1, R, heads * dim], cos, sin, position) when `value` is that input rotated by head."""
     flat = find_producer(value, "Reshape")
     back = find_producer(flat.inputs[0], "Transpose") if flat else None
     total = find_producer(back.inputs[0], "Add") if back else None

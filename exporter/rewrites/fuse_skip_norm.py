@@ -1,4 +1,4 @@
-"""Residual and norm: an Add before a SimplifiedLayerNormalization becomes SkipSimplifiedLayerNormalization."""
+"""Residual and norm: Add and SimplifiedLayerNormalization become SkipSimplifiedLayerNormalization."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def fuse_skip_norm(graph: Graph) -> Graph:
 
 
 def replace_sum_and_norm(norm: ir.Node) -> None:
-    """Fuse one norm with the residual sum that it reads; both addends have the full shape (no broadcasting)."""
+    """Fuse one norm with the residual sum that it reads.
+
+    Both addends have the full shape (no broadcasting).
+    """
     added = find_producer(norm.inputs[0], "Add")
     if added is None:
         return

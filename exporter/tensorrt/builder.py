@@ -1,4 +1,4 @@
-"""The process that builds one engine: a job as JSON comes in, stages and the result go out as lines."""
+"""The child process that builds one engine: reads a job as JSON, writes stages and the result as lines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,18 @@ from specc.exporter.tensorrt.library import Library, open_library
 from specc.exporter.tensorrt.profiles import Profile, make_profiles
 
 SERIOUS = 2
-"""Most severe kinds of message that are shown: internal errors and errors."""
+"""Severities below this one are shown: internal errors and errors."""
 
 
 class GraphRefused(Exception):
-    """The parser does not take the graph."""
+    """The parser refuses the graph."""
 
 
 def main() -> int:
-    """Build; 0 where the plan is written."""
-    lines, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no line of ours
+    """Build one engine; returns 0 when the plan is written."""
+    lines, sys.stdout = sys.stdout, sys.stderr  # a library that prints does not write into the lines
 
-    def tell(text: str) -> None:
+    def send(text: str) -> None:
         lines.write(" ".join(text.split()) + "\n")
         lines.flush()
 
@@ -36,36 +37,38 @@ def main() -> int:
     job = EngineJob(**{**fields, "widths": tuple(fields["widths"])})
     started = time.monotonic()
     try:
-        made = build_plan(job, started, tell)
+        result = build_plan(job, started, send)
     except GraphRefused as error:
-        tell(f"refused {error}")
+        send(f"refused {error}")
         return 1
     except (SpeccError, RuntimeError, MemoryError, OSError) as error:
-        tell(f"error {error}")
+        send(f"error {error}")
         return 1
-    tell(f"made {json.dumps(made.__dict__)}")
+    send(f"made {json.dumps(result.__dict__)}")
     return 0
 
 
-def build_plan(job: EngineJob, started: float, tell: Any) -> EngineResult:
-    """Load, parse, build, write."""
-    tell("stage load")
+def build_plan(job: EngineJob, started: float, send: Callable[[str], None]) -> EngineResult:
+    """Load the library, parse the graph, build the engine, write the plan.
+
+    `send` writes a line for each stage.
+    """
+    send("stage load")
     library = open_library(job.library)
     log = make_logger(library)
     builder = library.api.Builder(log)
-    tell("stage parse")
+    send("stage parse")
     flag = library.api.NetworkDefinitionCreationFlag
-    typed = (
-        1 << int(flag.STRONGLY_TYPED) if hasattr(flag, "STRONGLY_TYPED") else 0
-    )  # later versions know no other
-    network = builder.create_network(typed)
+    # later versions have strongly typed networks only, and no flag
+    flags = 1 << int(flag.STRONGLY_TYPED) if hasattr(flag, "STRONGLY_TYPED") else 0
+    network = builder.create_network(flags)
     parse_graph(library, network, log, job.graph)
     config, sm = configure(library, builder, job)
-    tell("stage build")
+    send("stage build")
     engine = builder.build_serialized_network(network, config)
     if engine is None:
         raise RuntimeError(log.first or "the builder gave no engine and no reason")
-    tell("stage write")
+    send("stage write")
     write_plan(job.plan, engine)
     save_timing_cache(config, job)
     peak, types = read_peak_bytes(), read_layer_types(library, log, network, engine, job.scheme)
@@ -75,28 +78,28 @@ def build_plan(job: EngineJob, started: float, tell: Any) -> EngineResult:
 
 
 def read_layer_types(library: Library, log: Any, network: Any, plan: Any, scheme: str) -> dict[str, Any]:
-    """What the engine says of its layers; the network's word where no GPU is here to load the engine on."""
+    """Types of the layers, from the engine; from the network where no GPU is here to load the engine on."""
     try:
         from specc.runtime import gpu
 
         gpu()
         engine = library.api.Runtime(log).deserialize_cuda_engine(plan)
-        told = engine.create_engine_inspector().get_engine_information(
+        text = engine.create_engine_inspector().get_engine_information(
             library.api.LayerInformationFormat.JSON
         )
-        return summarize_layers(read_engine_layers(told), "engine", scheme)
+        return summarize_layers(read_engine_layers(text), "engine", scheme)
     except (SpeccError, AttributeError, RuntimeError, TypeError, ValueError):
         return summarize_layers(read_network_layers(network), "network", scheme)
 
 
 def read_peak_bytes() -> int:
-    """Most memory this process had; the system's own count would begin with what the parent had when it started us."""
+    """Peak memory of this process (VmHWM; the peak of getrusage would include the parent's at the fork)."""
     rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return 1024 * int(rows["VmHWM"].split()[0])
 
 
 def make_logger(library: Library) -> Any:
-    """Keeps the first error, shows errors only."""
+    """A logger that shows errors only and keeps the first one."""
 
     class Log(library.api.ILogger):  # type: ignore[name-defined,misc]
         first = ""
@@ -111,13 +114,13 @@ def make_logger(library: Library) -> Any:
 
 
 def parse_graph(library: Library, network: Any, log: Any, graph: str) -> None:
-    """Raise Refused with all that the parser says."""
+    """Parse the graph file into `network`. Raises GraphRefused with all errors of the parser."""
     parser = library.api.OnnxParser(network, log)
     if parser.parse_from_file(graph):
         return
     errors = [parser.get_error(i) for i in range(parser.num_errors)]
-    said = {f"{one.desc()} (node {one.node()}, {one.node_name()})" for one in errors}
-    raise GraphRefused("; ".join(sorted(said)) or log.first)
+    texts = {f"{error.desc()} (node {error.node()}, {error.node_name()})" for error in errors}
+    raise GraphRefused("; ".join(sorted(texts)) or log.first)
 
 
 def configure(library: Library, builder: Any, job: EngineJob) -> tuple[Any, int]:
@@ -126,9 +129,8 @@ def configure(library: Library, builder: Any, job: EngineJob) -> tuple[Any, int]
     for profile in make_profiles(job.widths, job.context, job.capacity):
         config.add_optimization_profile(fill_profile(builder.create_optimization_profile(), profile))
     if hasattr(api, "ProfilingVerbosity"):
-        config.profiling_verbosity = (
-            api.ProfilingVerbosity.DETAILED
-        )  # the engine can then tell its layers' types
+        # the engine then reports the types of its layers
+        config.profiling_verbosity = api.ProfilingVerbosity.DETAILED
     if job.stripped:
         config.set_flag(api.BuilderFlag.STRIP_PLAN)
     if len(job.widths) == 1 and hasattr(api.BuilderFlag, "DISTRIBUTIVE_INDEPENDENCE"):
@@ -144,32 +146,35 @@ def configure(library: Library, builder: Any, job: EngineJob) -> tuple[Any, int]
 
 
 def find_capability(api: Any, sm: int | None) -> Any:
-    """The library's name for a compute capability."""
-    found = getattr(api.ComputeCapability, f"SM{sm}", None)
-    if found is None:
-        known = [name for name in dir(api.ComputeCapability) if name.startswith("SM")]
-        raise GraphRefused(f"it builds no engine for SM {sm}; it knows {', '.join(sorted(known))}")
-    return found
+    """The library's value for a compute capability. Raises GraphRefused where it has none."""
+    value = getattr(api.ComputeCapability, f"SM{sm}", None)
+    if value is None:
+        names = [name for name in dir(api.ComputeCapability) if name.startswith("SM")]
+        raise GraphRefused(f"it builds no engine for SM {sm}; it knows {', '.join(sorted(names))}")
+    return value
 
 
 def fill_profile(profile: Any, wanted: Profile) -> Any:
-    """The library's profile with fixed shapes."""
+    """Fix the shapes of a profile of the library; returns it."""
     for name, shape in wanted.shapes().items():
         profile.set_shape(name, shape, shape, shape)
     return profile
 
 
 def load_timing_cache(config: Any, job: EngineJob) -> None:
-    """Measured kernels of earlier builds; they do not make a build repeatable, so a plan's hash is what counts."""
+    """Use kernel timings of earlier builds.
+
+    They do not make a build repeatable: engines are told apart by hash.
+    """
     if job.timing_cache is None:
         return
     path = Path(job.timing_cache)
-    known = path.read_bytes() if path.is_file() else b""
-    config.set_timing_cache(config.create_timing_cache(known), ignore_mismatch=False)
+    timings = path.read_bytes() if path.is_file() else b""
+    config.set_timing_cache(config.create_timing_cache(timings), ignore_mismatch=False)
 
 
 def save_timing_cache(config: Any, job: EngineJob) -> None:
-    """Write the measured kernels for the next build."""
+    """Write the kernel timings for the next build."""
     cache = config.get_timing_cache() if job.timing_cache is not None else None
     if cache is not None and job.timing_cache is not None:
         fresh = Path(f"{job.timing_cache}.{os.getpid()}")
@@ -179,7 +184,7 @@ def save_timing_cache(config: Any, job: EngineJob) -> None:
 
 
 def write_plan(plan: str, engine: Any) -> None:
-    """The plan appears whole or not at all."""
+    """Write the plan file, whole or not at all."""
     with partial_path(plan).open("wb") as out:
         out.write(memoryview(engine))
         out.flush()

@@ -1,11 +1,13 @@
-"""Graph -> TensorRT engine, in a process of its own: a killed builder says at which stage, and leaves nothing."""
+"""Graph -> TensorRT engine, built by a child process: if it is killed, the error names the stage, and no
+file stays.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,13 @@ from typing import Any
 from specc.errors import EnvironmentFault, InputError
 from specc.exporter.tensorrt import memory
 from specc.exporter.tensorrt.profiles import make_profiles
+from specc.progress import Progress, no_progress
 
 BUILDER_COMMAND = (sys.executable, "-m", "specc.exporter.tensorrt.builder")
 TAIL = 12
-"""Lines of the builder's own messages that an error shows."""
-Step = Callable[[str], None]
+"""Lines of the builder's messages that an error shows."""
+STAGES = ("load", "parse", "build", "write")
+"""Stages of the builder, in their order."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class EngineJob:
     plan: str
     library: str
     sm: int | None
-    """Compute capability to build for; None: the GPU that is seen (TensorRT knows no other)."""
+    """Compute capability to build for; None: that of the GPU here (TensorRT builds for no other)."""
     widths: tuple[int, ...]
     context: int
     capacity: int
@@ -40,12 +44,12 @@ class EngineJob:
     reserve: int = 0
     """Bytes that must stay free for the system."""
     scheme: str = ""
-    """What the products of the decoder layers are promised to be; "": nobody asks."""
+    """Scheme of the decoder layers' products, to find layers of another type; "": not checked."""
 
 
 @dataclass(frozen=True)
 class EngineResult:
-    """What the builder says of its engine."""
+    """What the builder reports of its engine."""
 
     library: str
     tensorrt: str
@@ -55,16 +59,16 @@ class EngineResult:
     seconds: float
     peak_bytes: int
     types: dict[str, Any] = field(default_factory=dict)
-    """In which types the layers run: tensorrt_layers.summary."""
+    """The types in which the layers run: layers.summarize_layers."""
 
 
 def build_engine(
-    job: EngineJob, step: Step | None = None, child: Sequence[str] = BUILDER_COMMAND
+    job: EngineJob, progress: Progress = no_progress, child: Sequence[str] = BUILDER_COMMAND
 ) -> EngineResult:
-    """Write `job.plan`, whole or not at all; `step` hears the stages.
+    """Write `job.plan`, whole or not at all, by running the command `child`.
 
-    Raises InputError (widths, a graph that the parser refuses), EnvironmentFault (too little memory, killed, library
-    missing or failing).
+    Raises InputError (widths, a graph that the parser refuses), EnvironmentFault (too little memory, killed,
+    library missing or failing).
     """
     make_profiles(job.widths, job.context, job.capacity)
     need = memory.estimate_build_bytes(count_weight_bytes(Path(job.graph)), job.integrated)
@@ -72,7 +76,7 @@ def build_engine(
     memory.check_memory(job.name, need, job.reserve, here)
     Path(job.plan).unlink(missing_ok=True)
     try:
-        return run_builder(job, need, here, step or (lambda stage: None), child)
+        return run_builder(job, need, here, progress, child)
     except BaseException:
         Path(job.plan).unlink(missing_ok=True)
         partial_path(job.plan).unlink(missing_ok=True)
@@ -80,20 +84,20 @@ def build_engine(
 
 
 def count_weight_bytes(graph: Path) -> int:
-    """Bytes of a graph's files; files that engines share count where they lie."""
+    """Bytes of a graph and of all weight files in its folder."""
     return sum(path.stat().st_size for path in graph.parent.glob("*.onnx.data")) + graph.stat().st_size
 
 
 def partial_path(plan: str) -> Path:
-    """Where a plan is written before it is whole."""
+    """The file that is written and then renamed to `plan`."""
     return Path(f"{plan}.part")
 
 
 def run_builder(
-    job: EngineJob, need: int, here: memory.AvailableMemory, step: Step, child: Sequence[str]
+    job: EngineJob, need: int, here: memory.AvailableMemory, progress: Progress, child: Sequence[str]
 ) -> EngineResult:
-    """Run the child and follow its lines: "stage NAME", "error TEXT", "refused TEXT", "made JSON"."""
-    stage, said, made = "start", "", None
+    """Run the child and read its lines: "stage NAME", "error TEXT", "refused TEXT", "made JSON"."""
+    stage, reason, result = "start", "", None
     with subprocess.Popen(
         child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as run:
@@ -103,19 +107,19 @@ def run_builder(
             kind, _, rest = line.strip().partition(" ")
             if kind == "stage":
                 stage = rest
-                step(stage)
+                progress(stage, STAGES.index(stage) / len(STAGES) if stage in STAGES else 0.0)
             elif kind in ("error", "refused"):
-                said = f"{kind} {rest}"
+                reason = f"{kind} {rest}"
             elif kind == "made":
-                made = EngineResult(**json.loads(rest))
+                result = EngineResult(**json.loads(rest))
         messages = run.stderr.read()
-    if run.returncode == 0 and made is not None and Path(job.plan).is_file():
-        return made
-    raise explain_failure(job, stage, said, messages, run.returncode, need, here)
+    if run.returncode == 0 and result is not None and Path(job.plan).is_file():
+        return result
+    raise explain_failure(job, stage, reason, messages, run.returncode, need, here)
 
 
 def send_job(run: subprocess.Popen[str], text: str) -> None:
-    """The job, to a child that may be dead already."""
+    """Write the job to the child, which may have ended already."""
     assert run.stdin is not None
     try:
         run.stdin.write(text)
@@ -125,10 +129,10 @@ def send_job(run: subprocess.Popen[str], text: str) -> None:
 
 
 def explain_failure(
-    job: EngineJob, stage: str, said: str, messages: str, code: int, need: int, here: memory.AvailableMemory
+    job: EngineJob, stage: str, reason: str, messages: str, code: int, need: int, here: memory.AvailableMemory
 ) -> EnvironmentFault | InputError:
-    """Why there is no engine, in one sentence."""
-    kind, _, text = said.partition(" ")
+    """The error that says why there is no engine."""
+    kind, _, text = reason.partition(" ")
     if kind == "refused":
         return InputError(f"{job.library} refuses the graph of {job.name}: {text}")
     if kind == "error":

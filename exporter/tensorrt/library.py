@@ -1,4 +1,4 @@
-"""TensorRT and TensorRT-RTX behind one door: two libraries with the same Python interface."""
+"""TensorRT and TensorRT-RTX: two libraries with the same Python interface."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ class Library:
 
     @property
     def is_rtx(self) -> bool:
-        """Whether engines are built for a named compute capability instead of the GPU that is seen."""
+        """Whether engines are built for a named compute capability, not for the GPU here."""
         return self.kind == "tensorrt-rtx"
 
 
 def open_library(kind: str) -> Library:
-    """`kind`: "tensorrt" or "tensorrt-rtx". Raises EnvironmentFault where it is not installed."""
+    """Load a library; `kind`: "tensorrt" or "tensorrt-rtx".
+
+    Raises EnvironmentFault where it is not installed.
+    """
     try:
         api = load_rtx() if kind == "tensorrt-rtx" else importlib.import_module("tensorrt")
     except (ImportError, OSError) as error:
@@ -43,7 +46,7 @@ def open_library(kind: str) -> Library:
 
 
 def load_rtx() -> Any:
-    """The bindings over the libraries that a wheel brings, or over those of the system."""
+    """Load the bindings over the libraries of an installed wheel, or over those of the system."""
     folder = next(filter(None, map(find_package_folder, RTX_FOLDERS)), None)
     for name in RTX_LIBRARIES:
         ctypes.CDLL(str(folder / name) if folder else name, mode=ctypes.RTLD_GLOBAL)
@@ -51,7 +54,7 @@ def load_rtx() -> Any:
 
 
 def find_package_folder(name: str) -> Path | None:
-    """Folder of an installed package; importing it makes the links that its libraries are loaded by."""
+    """Folder of an installed package; its import creates the links by which its libraries are loaded."""
     if importlib.util.find_spec(name) is None:
         return None
     return Path(str(importlib.import_module(name).__file__)).parent

@@ -1,4 +1,4 @@
-"""Optimization profiles: one for each width, checked before any builder starts."""
+"""Optimization profiles: one for each width, checked before a builder starts."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ MOST = 32
 
 @dataclass(frozen=True)
 class Profile:
-    """Fixed shapes of one width: least, best and most rows are the same number."""
+    """Fixed shapes of one width: minimum, optimum and maximum are the same number of rows."""
 
     rows: int
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every input that is not fixed already."""
+        """Shapes of the inputs with a symbolic axis."""
         return {"input_ids": (1, self.rows), "position": (1, self.rows), "logit_rows": (self.rows,)}
 
 
 def make_profiles(widths: Sequence[int], context: int, capacity: int) -> tuple[Profile, ...]:
     """Profile j takes widths[j] rows. Raises InputError for widths that no engine can have."""
-    wrong = find_fault(widths, context, capacity)
-    if wrong:
-        raise InputError(f"widths {list(widths)} with context {context} and {capacity} cache slots: {wrong}")
+    fault = find_fault(widths, context, capacity)
+    if fault:
+        raise InputError(f"widths {list(widths)} with context {context} and {capacity} cache slots: {fault}")
     return tuple(map(Profile, widths))
 
 
 def find_fault(widths: Sequence[int], context: int, capacity: int) -> str | None:
-    """What is wrong with widths, None where nothing is."""
+    """What is wrong with these widths; None where nothing is."""
     if not widths or any(type(width) is not int or width < 1 for width in widths):
         return "each must be a whole number from 1 on"
     if list(widths) != sorted(set(widths)):

@@ -91,8 +91,9 @@ def in_widths(run: Any, ids: np.ndarray, width: int) -> np.ndarray:
 def test_each_model_stays_close_and_equal_for_any_width(
     name: str, layers: str, head: str, known: Known
 ) -> None:
-    """Near transformers at every position; one row and many give the same bits, with one and with two
-    threads.
+    """Near transformers at every position.
+
+    One row and many give the same bits, with one and with two threads.
     """
     (folder, fused), ids = known(name), tiny.some_ids(40)
     graph = lower_cpu(fused, Scheme(layers, head, 32), None)
@@ -126,8 +127,8 @@ def taken(name: str) -> int:
 
 
 def test_what_our_operators_do_not_have_stays_and_is_noted(tmp_path: Path) -> None:
-    """A head in fp32 and inputs that are no multiple of 32 keep ONNX Runtime's products, and the report says
-    so.
+    """A head in fp32 and inputs that are no multiple of 32 keep ONNX Runtime's products, and the report
+    says so.
     """
     folder = tiny.tiny_folder(tmp_path, intermediate_size=168)
     graph, ids = lower_cpu(tiny.float_graph(folder), Scheme("w4", "fp32", 32), None), tiny.some_ids(20)
@@ -293,8 +294,9 @@ def faulty(part: str, node: Any, arrays: list[Any]) -> list[Any]:
 
 
 def test_a_wrong_code_is_found_by_the_whole_graph(known: Known) -> None:
-    """Packed bytes that stand for another weight pass the node check; the comparison with the module finds
-    them.
+    """Packed bytes that stand for another weight pass the node check.
+
+    The comparison with the module finds them.
     """
     folder, fused = known("llama")
     plan = tiny.plan_of(folder, scheme=Scheme("w8", "w8", 32), dialect="specc-cpu")

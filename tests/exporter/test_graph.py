@@ -93,8 +93,9 @@ def test_each_model_exports_and_matches(name: str, tmp_path: Path) -> None:
 
 
 def by_hand(causal: bool) -> Any:
-    """Attention in plain operators over the cache; without `causal` its mask is the last row's, for every
-    row.
+    """Attention in plain operators over the cache.
+
+    Without `causal` its mask is the last row's, for every row.
     """
 
     def attend(step: Any, layer: int, query: Any, key: Any, value: Any, scaling: float | None) -> Any:
@@ -123,8 +124,9 @@ def checked_trace(folder: Path) -> float:
 
 
 def test_a_mask_for_one_row_is_found(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R28 put back: rows that all see what the last row sees stop the build; the same attention, causal,
-    passes.
+    """R28 put back: rows that all see what the last row sees stop the build.
+
+    The same attention, causal, passes.
     """
     monkeypatch.setattr("specc.exporter.trace.emit_attention", by_hand(causal=True))
     assert checked_trace(llama) < FLOAT_BOUND
@@ -198,8 +200,9 @@ def test_position_input_is_read(llama: Path, fused: Any) -> None:
 
 
 def test_rows_are_symbolic_and_fused(fused: Any) -> None:
-    """R27: rows and wanted rows have names in the graph; a layer has at most the eleven nodes of a
-    hand-written one.
+    """R27: rows and wanted rows have names in the graph.
+
+    A layer has at most the eleven nodes of a hand-written one.
     """
     shapes = {v.name: v.shape for v in (*fused.model.graph.inputs, *fused.model.graph.outputs)}
     assert not any(

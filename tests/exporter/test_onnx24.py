@@ -144,8 +144,8 @@ def test_a_large_residual_stream_stays_finite(opset24: bool, tmp_path: Path) -> 
 
 
 def squared_in_half(graph: Any) -> Any:
-    """The fault: each norm's square overflows as half precision does (spelled out, since ONNX Runtime widens
-    it).
+    """The fault: each norm's square overflows as half precision does (spelled out, since ONNX Runtime
+    widens it).
     """
     from specc.exporter.graph.emitter import Emitter
 
@@ -170,7 +170,7 @@ def test_int4_blocks_keep_their_minimum(model: Any) -> None:
                 str(weight.name), np.ascontiguousarray(array if turned else array.T), turned
             )
             assert codes is not None and codes.minima is not None
-    same = replaced(graph, {name: dequantize_codes(codes) for name, codes in weights.known.items()})
+    same = replaced(graph, {name: dequantize_codes(codes) for name, codes in weights.by_name.items()})
     assert relative_error(got, rows_after(open_runner(lowered(same), 1), ids, 8)) < HALF_BOUND
 
 

@@ -103,7 +103,7 @@ def test_gate_and_up_stand_in_turns_of_eight() -> None:
     gate, up = some_codes("w4m", 16, 32, 1), some_codes("w4m", 16, 32, 2)
     both = interleave(gate, up)
     order = [*range(8), *range(16, 24), *range(8, 16), *range(24, 32)]
-    assert same(both, join_outputs([gate, up]).outputs(np.array(order)))
+    assert same(both, join_outputs([gate, up]).take_outputs(np.array(order)))
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -225,8 +225,9 @@ def test_another_weight_is_not_taken_over(tmp_path: Path) -> None:
 
 
 def test_bits_of_the_scheme_decide(tmp_path: Path) -> None:
-    """4-bit blocks serve a w4 scheme only; a w8 scheme quantizes their floats anew, and the report counts
-    both.
+    """4-bit blocks serve a w4 scheme only.
+
+    A w8 scheme quantizes their floats anew, and the report counts both.
     """
     path = write_gguf(tmp_path / "x.gguf", blk__0__ffn_up__weight=("Q4_1", floats()))
     weight = loaded(path, "blk.0.ffn_up.weight")

@@ -1,5 +1,5 @@
-"""Heads in Medusa's and EAGLE's published layouts: they draft what their own formulas say, or are refused by
-name.
+"""Heads in Medusa's and EAGLE's published layouts: they draft what their own formulas say, or are refused
+by name.
 """
 
 from __future__ import annotations
@@ -126,8 +126,9 @@ def speculating(bundle: Path) -> Model:
 
 
 def first_drafts(bundle: Path) -> list[tuple[list[int], list[int]]]:
-    """(text, proposed) of each round that proposed four tokens, greedy; the text is as without
-    speculation.
+    """(text, proposed) of each round that proposed four tokens, greedy.
+
+    The text is as without speculation.
     """
     prompt, rounds = tiny.some_ids(20).tolist(), []
     with speculating(bundle) as model, model.session() as session:

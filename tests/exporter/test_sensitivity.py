@@ -1,5 +1,5 @@
-"""Which layers quantizing hurts: groups by themselves, and an outlier channel that is found where it was put
-(R38).
+"""Which layers quantizing hurts: groups by themselves, and an outlier channel that is found where it was
+put (R38).
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def test_on_request_it_goes_into_the_bundle(
 
 
 def outlier(folder: Path, layer: int) -> Path:
-    """A tiny model whose MLP of one layer reads one channel 300 times larger than before; its function is the
-    same.
+    """A tiny model whose MLP of one layer reads one channel 300 times larger than before.
+
+    Its function is the same.
     """
     import torch
     from support import tiny

@@ -1,5 +1,6 @@
-"""Building engines: profiles, memory, the child process, preflight; and real builds where TensorRT-RTX is
-installed.
+"""Building engines: profiles, memory, the child process, preflight.
+
+And real builds where TensorRT-RTX is installed.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def test_a_good_child_leaves_a_plan(job: EngineJob) -> None:
     stages: list[str] = []
     said = f"print('stage load'); print('stage build'); print('made', {json.dumps(MADE)!r})"
     script = f"open(job['plan'], 'wb').write(b'plan'); {said}"
-    made = build_engine(job, stages.append, child(script))
+    made = build_engine(job, lambda stage, _: stages.append(stage), child(script))
     assert (made.sm, stages, Path(job.plan).read_bytes()) == (86, ["load", "build"], b"plan")
 
 
@@ -230,7 +231,7 @@ def test_what_is_no_graph(tmp_path: Path) -> None:
 def test_a_real_engine_of_several_widths(job: EngineJob) -> None:
     """The builder's own process, for a GPU that is not here."""
     stages: list[str] = []
-    made = build_engine(job, stages.append)
+    made = build_engine(job, lambda stage, _: stages.append(stage))
     assert stages == ["load", "parse", "build", "write"]
     assert (made.library, made.sm, Path(job.plan).stat().st_size > 10000) == ("tensorrt-rtx", 86, True)
     assert made.peak_bytes < memory.estimate_build_bytes(engine.count_weight_bytes(Path(job.graph)), False)

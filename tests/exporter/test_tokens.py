@@ -85,8 +85,9 @@ def test_an_extra_special_token_is_a_note() -> None:
 
 
 def test_byte_level_bytes() -> None:
-    """R24: each id is its byte, so an emoji of four ids joins to its four bytes; the special id adds
-    nothing.
+    """R24: each id is its byte, so an emoji of four ids joins to its four bytes.
+
+    The special id adds nothing.
     """
     from tokenizers import Tokenizer
 
@@ -115,8 +116,9 @@ def sentence_tokens() -> TokenizerJson:
 
 
 def test_byte_fallback_bytes() -> None:
-    """R24: `<0xF0>` is one byte and the space mark is a space; the joined bytes equal the library's own
-    decoding.
+    """R24: `<0xF0>` is one byte and the space mark is a space.
+
+    The joined bytes equal the library's own decoding.
     """
     from tokenizers import Tokenizer
 
@@ -165,8 +167,9 @@ def begin_counts() -> list[int]:
 
 
 def test_a_second_begin_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R23: one begin token whoever writes it; put back, with special tokens added whatever stands there,
-    two.
+    """R23: one begin token whoever writes it.
+
+    Put back, with special tokens added whatever stands there, two.
     """
     from specc.generate.template import Prompter
 

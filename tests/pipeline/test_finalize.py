@@ -44,7 +44,7 @@ def gpu_model(fake_model: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> S
         quality = {"kl": 0.1, "top1": 0.9, "perplexity_ratio": 1.02}
         return SimpleNamespace(node_count=7, stage_errors={}, quality=quality, notes=())
 
-    def build_engine(job: EngineJob, step: Any = None, child: Any = None) -> EngineResult:
+    def build_engine(job: EngineJob, progress: Any = None, child: Any = None) -> EngineResult:
         fake_model.builds.append(job)
         Path(job.plan).write_bytes(b"plan %d of %s" % (len(fake_model.builds), job.name.encode()))
         return EngineResult(job.library, "10.3.0", job.sm or 87, "linux-aarch64", job.stripped, 1.0, 1)

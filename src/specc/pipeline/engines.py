@@ -135,6 +135,5 @@ def build_engine(
         integrated=gpu.integrated and library == "tensorrt",
         scheme=engine.scheme.layers,
     )
-    steps = ("load", "parse", "build", "write")
-    built = run_builder(job, lambda step: progress(step, steps.index(step) / len(steps)))
+    built = run_builder(job, progress)
     return {**asdict(built), "plan_sha256": hash_file(folder / f"{engine.name}.plan")}
