@@ -6,13 +6,14 @@ trained draft head, `tensorrt.engine.build_engine` turns a written graph into a 
 
 A part imports only parts that stand before it in this order:
 
-graph        one ONNX graph: helpers, names, files, sessions
-checkpoint   what others trained: specs, tokenizers, weights as stored
-rewrites     graph -> graph, the same function in fewer nodes
-trace        the Hugging Face module -> graph
-lower        weights and operators of each dialect
-check        each stage, each node and the whole against the float module
-export       the stages in their order
-draft_heads  modules, files, tracing and export of trained draft heads
-tensorrt     engines
+    graph        one ONNX graph: helpers, names, files, sessions
+    checkpoint   what others trained: specs, tokenizers, weights as stored
+    rewrites     graph -> graph, the same function in fewer nodes
+    module_view  views of a Hugging Face module: shallow copies, another attention
+    trace        the Hugging Face module -> graph
+    lower        weights and operators of each dialect
+    check        each stage, each node and the whole against the float module
+    export       the stages in their order
+    draft_heads  modules, files, tracing and export of trained draft heads
+    tensorrt     engines
 """

@@ -78,12 +78,11 @@ def export_graph(
     progress("quantize", 0.75)
     graph = lower_graph(graph, plan, checkpoint, ranges).noting(*checkpoint.notes())
     lowered_errors, quality = check_lowered(graph, plan, expected, float_logits, held_out)
+    errors |= lowered_errors
     progress("save", 0.95)
-    shares = folder / f"{plan.shares}.onnx" if plan.shares else None
-    files = write_graph(graph, folder, plan.name, shares)
+    files = write_graph(graph, folder, plan.name, folder / f"{plan.shares}.onnx" if plan.shares else None)
     progress("save", 1.0)
-    seconds = time.monotonic() - started
-    return ExportResult(files, graph.node_count, errors | lowered_errors, quality, graph.notes, seconds)
+    return ExportResult(files, graph.node_count, errors, quality, graph.notes, time.monotonic() - started)
 
 
 def check_lowered(

@@ -38,7 +38,7 @@ def build_feature(file: DraftHeadFile, tensors: dict[str, torch.Tensor], target:
 
 
 def build_medusa(file: DraftHeadFile, tensors: dict[str, torch.Tensor], target: Any) -> MedusaHead:
-    """Parallel heads with the tensors of their file (fp32); published ones may have output rows of their own."""
+    """Medusa heads with the tensors of their file (fp32); published ones may have their own lm_head rows."""
     k = int(file.metadata["k"])
     if "depth" in file.metadata:
         hidden, depth = int(file.metadata["hidden"]), int(file.metadata["depth"])
