@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specc.cli.tables import types_text
+from specc.cli.tables import format_types
 from specc.exporter.tensorrt.layers import (
     Layer,
     find_strays,
@@ -41,7 +41,7 @@ def test_a_product_that_runs_in_another_type_is_named() -> None:
     found = summarize_layers(read_engine_layers(json.dumps(ENGINE)), "engine", "int8")
     assert found["kinds"]["product"] == {"fp16": 1, "fp16 x fp16": 1, "int8 x int8": 1}
     assert found["strays"] == ["model.layers.0.mlp.down_proj/MatMul (fp16 x fp16)"]
-    assert "NOT as the scheme says: model.layers.0.mlp.down_proj" in types_text(found)
+    assert "NOT as the scheme says: model.layers.0.mlp.down_proj" in format_types(found)
     good = {"Layers": [ENGINE["Layers"][0], *ENGINE["Layers"][2:]]}
     assert summarize_layers(read_engine_layers(json.dumps(good)), "engine", "int8")["strays"] == []
 
