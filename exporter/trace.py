@@ -24,8 +24,8 @@ ATTENTION = "specc_ort"
 SAMPLE_ROWS, SAMPLE_WANTED = 5, 3
 
 
-def trace_graph(model: torch.nn.Module, plan: EnginePlan) -> Graph:
-    """Trace `model` (fp32, eval, on CPU) for one engine; the model is left as it was.
+def trace_graph(model: Any, plan: EnginePlan) -> Graph:
+    """Trace `model`, a Hugging Face module (fp32, eval, on CPU), for one engine; the model is left as it was.
 
     Inputs, outputs and their shapes are those of the graph signature; rows R and wanted rows m are symbolic.
     With `plan.layers` below the model's count only the first layers, the final norm and the lm_head are
