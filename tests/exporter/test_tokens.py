@@ -174,7 +174,7 @@ def test_a_second_begin_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from specc.generate.template import Prompter
 
     assert begin_counts() == [1, 1, 1]
-    monkeypatch.setattr(Prompter, "raw", lambda self, text: self._tokenizer.encode(text).ids)
+    monkeypatch.setattr(Prompter, "encode_raw", lambda self, text: self._tokenizer.encode(text).ids)
     monkeypatch.setattr(
         Prompter, "encode_chat", lambda self, messages: self.encode_raw(self.render(messages))
     )
