@@ -48,8 +48,8 @@ static int load(void) {
   if (!handle)
     return specc_error(SPECC_E_ENGINE, "there is no NVIDIA driver here: %s; " CUDA_NO_DRIVER, dlerror());
   int (*version)(int *) = NULL;
-  void *symbol =
-      dlsym(handle, "cuDriverGetVersion"); /* before all others, so that an old driver is called old */
+  /* before all others, so that an old driver is called old */
+  void *symbol = dlsym(handle, "cuDriverGetVersion");
   memcpy(&version, &symbol, sizeof version);
   loaded.driver_version = version;
   int code = version ? check_version(&loaded) : SPECC_OK;

@@ -268,5 +268,5 @@ fault(numerics_unchecked "the judge of widths passes every row (R01)"
 
 # Rows that the backend judges on the GPU pass by the code above: while any fault is in force, the CPU judges.
 under_any_fault(core/session/round.c
-  [[bool there = s->model->target.judge && !s->traced;]]
-  [[bool there = s->model->target.judge && !s->traced && !ANY_FAULT;]])
+  [[bool on_device = s->model->target.judge && !s->traced;]]
+  [[bool on_device = s->model->target.judge && !s->traced && !ANY_FAULT;]])

@@ -83,12 +83,9 @@ typedef struct tile {
   float *part[QUERIES], (*weight)[SPAN];
 } tile;
 
-enum {
-  CHUNK = 24,
-  STEP = 32,
-  EACH = 8
-}; /* queries whose weights are kept at once; slots that stay in the nearest cache meanwhile,
-                                                 EACH for a tile of queries, since few wait for memory */
+/* CHUNK: queries whose weights are kept at once. STEP: slots that stay in the nearest cache meanwhile; EACH
+ * for a tile of queries, since few wait for memory. */
+enum { CHUNK = 24, STEP = 32, EACH = 8 };
 
 static int min_int(int a, int b) {
   return a < b ? a : b;

@@ -23,12 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-  GROUP = 16,
-  BLOCK = 32,
-  GATED = GROUP / 2,
-  WEIGHT_LAYOUT = 2
-}; /* the layout above; 1 was groups of 8 */
+/* WEIGHT_LAYOUT: number of the layout above; 1 was groups of 8. */
+enum { GROUP = 16, BLOCK = 32, GATED = GROUP / 2, WEIGHT_LAYOUT = 2 };
 enum weight_kind { WEIGHT_W4, WEIGHT_W4M, WEIGHT_W8, WEIGHT_KINDS };
 
 typedef struct activation { /* one block of 32 inputs of one row */
@@ -80,17 +76,17 @@ typedef struct kernel_set {
 } kernel_set;
 
 extern const kernel_set kernels_scalar; /* defines the bits */
-const kernel_set *kernels_find(
-    const char *name); /* one variant by name, if this CPU runs it; NULL otherwise */
-const kernel_set *kernels_best(
-    void); /* the fastest that this CPU runs and that agreed with the scalar one when it was tried */
+/* one variant by name, if this CPU runs it; NULL otherwise */
+const kernel_set *kernels_find(const char *name);
+/* the fastest that this CPU runs and that agreed with the scalar one when it was tried */
+const kernel_set *kernels_best(void);
 
 float half_to_float(uint16_t h);
-void kernels_quantize(
-    const float *x, int blocks, activation *a); /* the scalar steps, for variants without their own */
+/* the scalar steps, for variants without their own */
+void kernels_quantize(const float *x, int blocks, activation *a);
 void kernels_gate(const float *sums, int rows, float *y);
 void rms_norm(const float *x, const float *weight, int inputs, float epsilon, float *y); /* one row */
-void dequantize_row(
-    enum weight_kind kind, const uint8_t *packed, int inputs, int64_t row, float *y); /* an embedding */
-float exp_stated(float x);                                                            /* x <= 0 */
+/* an embedding */
+void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, int64_t row, float *y);
+float exp_stated(float x); /* x <= 0 */
 #endif

@@ -19,8 +19,8 @@ uint32_t cache_bits(int32_t type, float value); /* of one item; finite numbers s
 int gpu_cache_create(gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream);
 void gpu_cache_free(gpu_cache *c, const cuda_gpu *gpu);
 cuda_address gpu_cache_at(const gpu_cache *c, int32_t buffer);
-int gpu_cache_fill(const gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream, int32_t from,
-    float value); /* slots >= from; waits */
+/* slots >= from; waits */
+int gpu_cache_fill(const gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream, int32_t from, float value);
 int gpu_cache_put(const gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream, int32_t buffer, int32_t past,
     int32_t rows, cuda_address from);
 

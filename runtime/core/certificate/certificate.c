@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LITTER ".certificate-" /* what a gate that was killed while it wrote leaves behind; never read */
-#define LITTER_SECONDS 60
+#define LEFTOVER ".certificate-" /* what a gate that was killed while it wrote leaves behind; never read */
+#define LEFTOVER_SECONDS 60
 #define OPENING "{\n \"seal\": \"" /* before the seal's digits */
 #define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
 
@@ -255,8 +255,9 @@ static void remove_leftovers(const char *folder) {
   char path[PATH_BYTES];
   struct stat found;
   for (const struct dirent *entry; (entry = readdir(entries));) {
-    if (strncmp(entry->d_name, LITTER, strlen(LITTER)) || file_join(folder, entry->d_name, path)) continue;
-    if (!stat(path, &found) && S_ISREG(found.st_mode) && time(NULL) - found.st_mtime > LITTER_SECONDS)
+    if (strncmp(entry->d_name, LEFTOVER, strlen(LEFTOVER)) || file_join(folder, entry->d_name, path))
+      continue;
+    if (!stat(path, &found) && S_ISREG(found.st_mode) && time(NULL) - found.st_mtime > LEFTOVER_SECONDS)
       unlink(path);
   }
   closedir(entries);
@@ -265,16 +266,16 @@ static void remove_leftovers(const char *folder) {
 /* Whole or not at all: a temporary file beside it, synced, then renamed. */
 static int write_file(const char *folder, const char *path, const char *text, size_t n) {
   char temporary[PATH_BYTES];
-  int code = file_join(folder, LITTER "XXXXXX", temporary);
+  int code = file_join(folder, LEFTOVER "XXXXXX", temporary);
   if (code) return code;
   if (mkdir(folder, 0777) && errno != EEXIST) return cannot_write(path);
   remove_leftovers(folder);
   int fd = mkostemp(temporary, O_CLOEXEC);
   if (fd < 0) return cannot_write(path);
-  bool done = write_all(fd, text, n);
-  done = !close(fd) && done;
-  done = done && !rename(temporary, path);
-  if (!done) {
+  bool is_written = write_all(fd, text, n);
+  is_written = !close(fd) && is_written;
+  is_written = is_written && !rename(temporary, path);
+  if (!is_written) {
     code = cannot_write(path);
     unlink(temporary);
     return code;

@@ -211,8 +211,8 @@ int specc_certificate_explain(const specc_model *model, const char *path, char *
 
 static bool is_certificate_name(const char *name) {
   size_t n = strlen(name);
-  bool report =
-      n > 12 && !strcmp(name + n - 12, ".report.json"); /* the gate's report lies beside its certificate */
+  /* the gate's report lies beside its certificate */
+  bool report = n > 12 && !strcmp(name + n - 12, ".report.json");
   return name[0] != '.' && n > 5 && !strcmp(name + n - 5, ".json") && !report;
 }
 

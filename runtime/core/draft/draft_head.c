@@ -175,10 +175,12 @@ static int create_head(const specc_head_options *o, const char *name, bool featu
         "the feature head gives features of %d numbers for a target with %d; use a head that was trained for "
         "it",
         o->engine->hidden, o->hidden);
-  specc_backend *own = copy_engine(o->engine, name);
-  head *h = own ? malloc(sizeof *h) : NULL;
-  if (!h) return free(own), own ? specc_error(SPECC_E_MEMORY, "no memory for a drafter") : SPECC_E_ARGUMENT;
-  *h = (head){own, o->map, o->stop, o->hidden};
+  specc_backend *engine_copy = copy_engine(o->engine, name);
+  head *h = engine_copy ? malloc(sizeof *h) : NULL;
+  if (!h)
+    return free(engine_copy),
+           engine_copy ? specc_error(SPECC_E_MEMORY, "no memory for a drafter") : SPECC_E_ARGUMENT;
+  *h = (head){engine_copy, o->map, o->stop, o->hidden};
   *drafter = (specc_drafter){.name = name,
       .self = h,
       .open = head_open,

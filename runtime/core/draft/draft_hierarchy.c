@@ -95,14 +95,14 @@ static int verify_nodes(hierarchy_state *d, const specc_draft_context *c, int32_
 }
 
 /* ------------------------------------------------------------------ one inner round */
-/* Asks the small draft for at most `most` nodes behind the `have` that the middle model has emitted. */
-static int propose_small(hierarchy_state *d, const specc_draft_context *c, int32_t have, int32_t most) {
-  specc_draft_context own = *c;
+/* Asks the small draft for at most `most` nodes behind the `n_before` that the middle model has emitted. */
+static int propose_small(hierarchy_state *d, const specc_draft_context *c, int32_t n_before, int32_t most) {
+  specc_draft_context small_context = *c;
   int code = SPECC_OK;
-  for (int32_t i = 0; i < SPECC_MAX_K; i++) own.q[i] = d->r + (size_t)i * (size_t)d->h->n_ids;
-  d->inner.n = have;
-  for (int32_t depth = have; !code && depth < have + most && d->inner.n == depth; depth++)
-    code = d->h->small.next(d->small, &own, depth, &d->inner);
+  for (int32_t i = 0; i < SPECC_MAX_K; i++) small_context.q[i] = d->r + (size_t)i * (size_t)d->h->n_ids;
+  d->inner.n = n_before;
+  for (int32_t depth = n_before; !code && depth < n_before + most && d->inner.n == depth; depth++)
+    code = d->h->small.next(d->small, &small_context, depth, &d->inner);
   return code;
 }
 
@@ -133,21 +133,21 @@ static int emit_node(hierarchy_state *d, const specc_draft_context *c, int32_t d
  * may not be reached yet. */
 static int run_inner_round(
     hierarchy_state *d, const specc_draft_context *c, specc_proposal *out, bool *more) {
-  int32_t have = out->n, room = c->k - have - 1;
+  int32_t n_before = out->n, room = c->k - n_before - 1;
   const float *logits = NULL;
-  *more = specc_draft_pays(c->sampler, have, SOURCE_HEAD_UNSEEN + (have < 7 ? have : 7), 1);
+  *more = specc_draft_pays(c->sampler, n_before, SOURCE_HEAD_UNSEEN + (n_before < 7 ? n_before : 7), 1);
   if (!*more) return SPECC_OK;
-  int code = propose_small(d, c, have, room < d->h->k ? room : d->h->k);
-  if (!code) code = verify_nodes(d, c, c->n_tokens + d->inner.n, d->inner.n - have + 1, out, &logits);
+  int code = propose_small(d, c, n_before, room < d->h->k ? room : d->h->k);
+  if (!code) code = verify_nodes(d, c, c->n_tokens + d->inner.n, d->inner.n - n_before + 1, out, &logits);
   *more = !code && logits;
   for (int32_t accepted = 1; *more && accepted == 1 && out->n <= d->inner.n;) {
-    const float *own = logits + (size_t)(out->n - have) * (size_t)d->h->middle->vocab;
-    accepted = emit_node(d, c, out->n, own, out);
+    const float *row_logits = logits + (size_t)(out->n - n_before) * (size_t)d->h->middle->vocab;
+    accepted = emit_node(d, c, out->n, row_logits, out);
     if (accepted < -1) code = -1 - accepted;
     *more = accepted >= 0;
   }
-  int32_t valid =
-      c->n_tokens + (out->n > have ? out->n - 1 : have); /* the last node emitted was never fed as such */
+  /* the last node emitted was never fed as such */
+  int32_t valid = c->n_tokens + (out->n > n_before ? out->n - 1 : n_before);
   if (code) return code;
   if (d->length > valid) d->length = valid;
   return d->h->small.commit(d->small, valid);
@@ -192,10 +192,12 @@ int specc_hierarchy_drafter(const specc_hierarchy_options *o, specc_drafter *dra
         "the drafter %s reads the target's hidden states, which a middle model has none of; use lookup, a "
         "table or a model",
         name);
-  specc_backend *own = copy_engine(o->middle, "hierarchy");
-  hierarchy *h = own ? malloc(sizeof *h) : NULL;
-  if (!h) return free(own), own ? specc_error(SPECC_E_MEMORY, "no memory for a drafter") : SPECC_E_ARGUMENT;
-  *h = (hierarchy){own, *small, o->n_ids, o->k};
+  specc_backend *engine_copy = copy_engine(o->middle, "hierarchy");
+  hierarchy *h = engine_copy ? malloc(sizeof *h) : NULL;
+  if (!h)
+    return free(engine_copy),
+           engine_copy ? specc_error(SPECC_E_MEMORY, "no memory for a drafter") : SPECC_E_ARGUMENT;
+  *h = (hierarchy){engine_copy, *small, o->n_ids, o->k};
   *drafter = (specc_drafter){.name = "hierarchy",
       .self = h,
       .open = hierarchy_open,

@@ -94,10 +94,10 @@ static void draft_release(void *self) {
 
 int specc_model_drafter(const specc_backend *engine, specc_drafter *drafter) {
   if (!drafter) return specc_error(SPECC_E_ARGUMENT, "a model drafter needs a place to stand in");
-  specc_backend *own = copy_engine(engine, "model");
-  if (!own) return engine && engine->open ? SPECC_E_MEMORY : SPECC_E_ARGUMENT;
+  specc_backend *engine_copy = copy_engine(engine, "model");
+  if (!engine_copy) return engine && engine->open ? SPECC_E_MEMORY : SPECC_E_ARGUMENT;
   *drafter = (specc_drafter){.name = "model",
-      .self = own,
+      .self = engine_copy,
       .open = draft_open,
       .propose = draft_propose,
       .commit = draft_commit,

@@ -53,12 +53,12 @@ specc_backend *copy_engine(const specc_backend *engine, const char *what) {
         SPECC_E_ARGUMENT, "a %s drafter needs an engine with open, run, close and 1 to 24 widths", what);
     return NULL;
   }
-  specc_backend *own = malloc(sizeof *own);
-  if (own)
-    *own = *engine;
+  specc_backend *copy = malloc(sizeof *copy);
+  if (copy)
+    *copy = *engine;
   else
     specc_error(SPECC_E_MEMORY, "no memory for a drafter");
-  return own;
+  return copy;
 }
 
 void free_engine(specc_backend *engine) {

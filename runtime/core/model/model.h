@@ -11,8 +11,8 @@ struct specc_model {
   uint8_t *bytes;    /* id to text; NULL: no text */
   uint32_t *offsets; /* [n_ids + 1] */
   int32_t max_token_bytes;
-  uint32_t lint; /* SPECC_R_LINT or SPECC_R_VOCABULARY_MISMATCH that the build found, kept whatever a
-                    certificate says */
+  /* SPECC_R_LINT or SPECC_R_VOCABULARY_MISMATCH that the build found, kept whatever a certificate says */
+  uint32_t lint;
   specc_certificate certificate;
   char digest[65], engine_sha256[65];
   char device[256], fingerprint[65]; /* of the GPU or the CPU that computes: what certificates are bound to */

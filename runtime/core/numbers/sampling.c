@@ -83,8 +83,8 @@ __attribute__((target("avx2"))) static void race_numbers_avx2(
       }
     for (int h = 0; h < 2; h++) {
       __m256d even = race_uniform(c[h][0], c[h][1]), odd = race_uniform(c[h][2], c[h][3]);
-      __m256d low = _mm256_unpacklo_pd(even, odd),
-              high = _mm256_unpackhi_pd(even, odd); /* ids 0 1 4 5, 2 3 6 7 */
+      /* ids 0 1 4 5, 2 3 6 7 */
+      __m256d low = _mm256_unpacklo_pd(even, odd), high = _mm256_unpackhi_pd(even, odd);
       _mm256_storeu_pd(u + 2 * i + 8 * h, _mm256_permute2f128_pd(low, high, 0x20));
       _mm256_storeu_pd(u + 2 * i + 8 * h + 4, _mm256_permute2f128_pd(low, high, 0x31));
     }

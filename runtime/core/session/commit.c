@@ -24,13 +24,13 @@ static int commit_token(specc_session *s, int32_t token) {
 }
 
 int session_commit(specc_session *s) {
-  int how = SPECC_RUNNING;
-  for (int32_t i = 0; i < s->n_emitted && !how; i++) how = commit_token(s, s->emitted[i]);
+  int finished = SPECC_RUNNING;
+  for (int32_t i = 0; i < s->n_emitted && !finished; i++) finished = commit_token(s, s->emitted[i]);
   s->length = s->n_tokens - 1;
   if (s->draft && s->stats.enabled && s->model->drafter.commit(s->draft, s->n_tokens - 1)) {
     s->k = 0;
     s->stats.enabled = 0;
     s->stats.reasons |= SPECC_R_DRAFT_ERROR;
   }
-  return how;
+  return finished;
 }

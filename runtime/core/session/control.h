@@ -30,9 +30,9 @@ typedef struct control {
   int32_t pause, resume_in;    /* length of the next pause, and rounds left of the present one */
 } control;
 
-void control_begin(
-    control *c, const struct specc_model *m); /* a new generation knows nothing of the last one */
-bool control_is_paused(control *c);           /* asked once a round */
+/* a new generation knows nothing of the last one */
+void control_begin(control *c, const struct specc_model *m);
+bool control_is_paused(control *c); /* asked once a round */
 void control_begin_round(control *c, int32_t k);
 int control_weigh_node(control *c, int32_t depth, int32_t source, int32_t calls);
 /* Counts a round's nodes up to the first rejection. */

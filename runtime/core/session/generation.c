@@ -7,15 +7,15 @@
 /* Entries of the cache that hold for the new prompt as well: exact only where the prefill chunk is in the
  * law's class. */
 static int32_t count_shared_prefix(const specc_session *s, const int32_t *ids, int32_t n) {
-  int32_t most = s->length < n - 1 ? s->length : n - 1, same = 0;
+  int32_t most = s->length < n - 1 ? s->length : n - 1, shared = 0;
   if (!s->model->prefill_in_class) return 0;
-  while (same < most && s->tokens[same] == ids[same]) same++;
-  return same;
+  while (shared < most && s->tokens[shared] == ids[shared]) shared++;
+  return shared;
 }
 
 static int start(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
-  bool lost =
-      s->stats.reasons & SPECC_R_DRAFT_ERROR; /* the drafter was left out: its cache holds what it likes */
+  /* A drafter that failed was left out: its cache may hold anything. */
+  bool drafter_failed = s->stats.reasons & SPECC_R_DRAFT_ERROR;
   int code = session_read_request(s, r, ids, n);
   if (code) return code;
   control_begin(&s->control, s->model);
@@ -25,7 +25,7 @@ static int start(specc_session *s, const specc_request *r, const int32_t *ids, i
   s->n_tokens = s->n_prompt = n;
   atomic_store(&s->cancel, 0);
   s->phase = s->length < n - 1 ? PHASE_PREFILL : PHASE_DECODE;
-  if (s->draft && s->model->drafter.commit(s->draft, lost ? 0 : keep)) {
+  if (s->draft && s->model->drafter.commit(s->draft, drafter_failed ? 0 : keep)) {
     s->stats.reasons |= SPECC_R_DRAFT_ERROR;
     s->stats.enabled = 0;
     s->k = 0;
@@ -64,10 +64,10 @@ static int prefill(specc_session *s) {
   return SPECC_OK;
 }
 
-static int finish(specc_session *s, specc_event *e, int how) {
+static int finish(specc_session *s, specc_event *e, int finished) {
   s->phase = PHASE_DONE;
-  s->stats.finished = how;
-  e->finished = how;
+  s->stats.finished = finished;
+  e->finished = finished;
   return SPECC_OK;
 }
 
@@ -83,11 +83,11 @@ static int decode(specc_session *s, specc_event *e) {
   e->proposed = s->proposal.n;
   e->accepted = s->n_emitted - 1;
   e->drafted = s->drafted;
-  int how = session_commit(s);
+  int finished = session_commit(s);
   e->n_tokens = s->n_tokens - before;
   e->tokens = s->tokens + before;
   s->stats.seconds += specc_now() - begin;
-  return how ? finish(s, e, how) : SPECC_OK;
+  return finished ? finish(s, e, finished) : SPECC_OK;
 }
 
 static int step(specc_session *s, specc_event *e) {

@@ -137,9 +137,9 @@ static int accept(specc_session *s) {
 /* ------------------------------------------------------------------ judged where the logits are */
 /* Not where p is to be seen, or where a drafter has a q of its own. */
 static bool is_judged_on_device(const specc_session *s) {
-  bool there = s->model->target.judge && !s->traced;
-  for (int32_t i = 0; i < s->proposal.n; i++) there = there && !s->proposal.q[i];
-  return there;
+  bool on_device = s->model->target.judge && !s->traced;
+  for (int32_t i = 0; i < s->proposal.n; i++) on_device = on_device && !s->proposal.q[i];
+  return on_device;
 }
 
 static int accept_on_device(specc_session *s) {
@@ -177,13 +177,13 @@ int session_verify(specc_session *s) {
         s->length, s->n_tokens);
   fill_rows(s, rows);
   double begin = specc_now();
-  bool there = is_judged_on_device(s);
-  int code = m->target.run(s->cache, rows, there ? 0 : rows);
+  bool on_device = is_judged_on_device(s);
+  int code = m->target.run(s->cache, rows, on_device ? 0 : rows);
   s->stats.target_seconds += specc_now() - begin;
   if (code) return code;
   session_keep_hidden(s, n + 1);
   s->n_decisions = 0;
-  if ((code = there ? accept_on_device(s) : accept(s))) return code;
+  if ((code = on_device ? accept_on_device(s) : accept(s))) return code;
   s->stats.target_calls++;
   s->stats.rounds++;
   s->stats.proposed += n;

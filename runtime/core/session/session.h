@@ -34,10 +34,10 @@ struct specc_session {
   specc_sampler sampler;
   specc_proposal proposal;
   workspace work;
-  double *p;     /* [n_ids] the row being judged */
-  double *q;     /* [k_max][n_ids] for drafters */
-  float *hidden; /* [context][drafter.hidden] the target's hidden states of the cache's entries; NULL if
-                    nobody reads them */
+  double *p; /* [n_ids] the row being judged */
+  double *q; /* [k_max][n_ids] for drafters */
+  /* [context][drafter.hidden] of the target, for the entries of its cache; NULL if no drafter reads them */
+  float *hidden;
   int32_t emitted[SPECC_MAX_K + 2], n_emitted; /* of the round, before the commit cuts it */
   int32_t drafted[SPECC_MAX_K];
   text_state text;
