@@ -79,15 +79,15 @@ class Bundle:
 # ---------------------------------------------------------------------- reading
 
 
-def read_bundle(folder: Path) -> Bundle:
+def read_bundle(folder: str | Path) -> Bundle:
     """Read a bundle's manifest: its digest and format are checked, its files not yet. Raises InputError.
 
-    >>> from pathlib import Path
     >>> from specc import read_bundle, verify_bundle
-    >>> bundle = verify_bundle(read_bundle(Path("bundle")))
+    >>> bundle = verify_bundle(read_bundle("bundle"))
     >>> bundle.manifest["plan"]["k"], "target.onnx" in [file.path for file in bundle.files]
     (4, True)
     """
+    folder = Path(folder)
     path = folder / MANIFEST
     if not path.is_file():
         raise InputError(
