@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,15 +21,6 @@
 #else
   #define PLATFORM "linux"
 #endif
-
-int tensorrt_error(int code, const char *format, ...) {
-  char text[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return specc_error(code, "%s", text);
-}
 
 /* ------------------------------------------------------------------ numbers */
 static int refuse_number(const char *name, int64_t value, int64_t low, int64_t high) {
@@ -186,18 +176,6 @@ static int check_version(const tensorrt_engine *e) {
 }
 
 /* ------------------------------------------------------------------ what a program calls */
-void tensorrt_forget_plan(tensorrt_engine *e) {
-  if (e->plan) munmap((void *)(uintptr_t)e->plan, e->plan_bytes);
-  e->plan = NULL;
-}
-
-void tensorrt_engine_free(tensorrt_engine *e) {
-  tensorrt_forget_plan(e);
-  if (e->library) dlclose(e->library);
-  cuda_close(&e->gpu);
-  free(e);
-}
-
 #ifndef SPECC_TENSORRT
 const char *specc_tensorrt_headers(void) {
   return NULL;
@@ -207,8 +185,7 @@ int tensorrt_open(tensorrt_engine *e, specc_backend *backend) {
   (void)backend;
   int code = specc_error(SPECC_E_UNSUPPORTED,
       "engine %s fits this device, but this libspecc was compiled without TensorRT's headers; compile it "
-      "with "
-      "cmake -DTENSORRT_INCLUDE=FOLDER (docs/jetson-orin.md)",
+      "with cmake -DTENSORRT_INCLUDE=FOLDER (docs/jetson-orin.md)",
       e->model);
   tensorrt_engine_free(e);
   return code;

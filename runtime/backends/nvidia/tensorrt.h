@@ -1,5 +1,5 @@
-/* tensorrt.h - between the checks in C (tensorrt.c) and the C++ file that knows NVIDIA's headers
- * (tensorrt.cpp). */
+/* tensorrt.h - between the checks in C (tensorrt.c, tensorrt_engine.c) and the C++ file that knows NVIDIA's
+ * headers (tensorrt.cpp). */
 #ifndef SPECC_TENSORRT_H
 #define SPECC_TENSORRT_H
 #include "abi/cuda_driver.h"
