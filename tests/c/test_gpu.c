@@ -49,26 +49,70 @@ static void shared_memory(void) {
   EXPECT(gpu_find_room(1, 0, total, "MemAvailable: 10 kB\n") == 0);
 }
 
-/* R42 */
+#if defined(__aarch64__)
+  #define HERE "linux-aarch64"
+  #define ELSEWHERE "linux-x86_64"
+#else
+  #define HERE "linux-x86_64"
+  #define ELSEWHERE "linux-aarch64"
+#endif
+
 static void write_plan(const char *path, size_t n, int text) {
   FILE *file = fopen(path, "wb");
   for (size_t i = 0; i < n; i++) fputc(text ? "engine\r\n"[i % 8] : (int)(i * 37 % 256), file);
   fclose(file);
 }
 
+/* R42: a file that is no engine. */
+static void damaged_engines(const specc_tensorrt_options *good) {
+  specc_backend backend;
+  write_plan(good->plan, 0, 0);
+  EXPECT_ERROR(specc_tensorrt_backend(good, &backend), SPECC_E_FORMAT, "has 0 bytes");
+  write_plan(good->plan, 700, 0);
+  EXPECT_ERROR(specc_tensorrt_backend(good, &backend), SPECC_E_FORMAT, "cut or empty");
+  write_plan(good->plan, 5000, 1);
+  EXPECT_ERROR(specc_tensorrt_backend(good, &backend), SPECC_E_FORMAT, "is text, not an engine");
+}
+
+/* R42: an engine for another platform, GPU or version, a library that is none, impossible options. */
+static void foreign_engines(const specc_tensorrt_options *good) {
+  specc_backend backend;
+  specc_tensorrt_options o = *good;
+  write_plan(good->plan, 5000, 0);
+  o.platform = ELSEWHERE;
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "was built for linux-");
+  o = *good, o.sm = 86;
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE,
+      "was built for SM 86 and this GPU (Stub GPU) is SM 87");
+  o = *good, o.version = "8.6.1.6";
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE,
+      "was built by TensorRT 8.6.1.6 and this library is 10.3.0.30");
+  o = *good, o.library = "/nonexistent/libnvinfer.so.10";
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "TensorRT cannot be loaded");
+  o = *good, o.library = "libm.so.6";
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "is no TensorRT library");
+  o = *good, o.plan = "/nonexistent/x.plan";
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_IO, "there is no engine x.plan");
+  o = *good, o.capacity = 4;
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "capacity is 4");
+  o = *good, o.cache_type = 9;
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "cache_type is 9");
+  o = *good, o.cache_type = SPECC_CACHE_F8;
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "never written in place");
+  o = *good, o.plan = NULL;
+  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "needs plan");
+  if (!specc_tensorrt_headers())
+    EXPECT_ERROR(
+        specc_tensorrt_backend(good, &backend), SPECC_E_UNSUPPORTED, "compiled without TensorRT's headers");
+}
+
 static void engines(const char *library) {
   char path[] = "/tmp/specc-plan-XXXXXX";
-  specc_backend backend;
   close(mkstemp(path));
-#if defined(__aarch64__)
-  const char *here = "linux-aarch64", *elsewhere = "linux-x86_64";
-#else
-  const char *here = "linux-x86_64", *elsewhere = "linux-aarch64";
-#endif
   specc_tensorrt_options good = {.plan = path,
       .library = library,
       .version = "10.3.0.30",
-      .platform = here,
+      .platform = HERE,
       .sm = 87,
       .cache_type = SPECC_CACHE_F16,
       .vocab = 100,
@@ -78,39 +122,8 @@ static void engines(const char *library) {
       .capacity = 72,
       .n_widths = 2,
       .widths = {1, 8}};
-  specc_tensorrt_options o = good;
-  write_plan(path, 0, 0);
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_FORMAT, "has 0 bytes");
-  write_plan(path, 700, 0);
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_FORMAT, "cut or empty");
-  write_plan(path, 5000, 1);
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_FORMAT, "is text, not an engine");
-  write_plan(path, 5000, 0);
-  o.platform = elsewhere;
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "was built for linux-");
-  o = good, o.sm = 86;
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE,
-      "was built for SM 86 and this GPU (Stub GPU) is SM 87");
-  o = good, o.version = "8.6.1.6";
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE,
-      "was built by TensorRT 8.6.1.6 and this library is 10.3.0.30");
-  o = good, o.library = "/nonexistent/libnvinfer.so.10";
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "TensorRT cannot be loaded");
-  o = good, o.library = "libm.so.6";
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ENGINE, "is no TensorRT library");
-  o = good, o.plan = "/nonexistent/x.plan";
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_IO, "there is no engine x.plan");
-  o = good, o.capacity = 4;
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "capacity is 4");
-  o = good, o.cache_type = 9;
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "cache_type is 9");
-  o = good, o.cache_type = SPECC_CACHE_F8;
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "never written in place");
-  o = good, o.plan = NULL;
-  EXPECT_ERROR(specc_tensorrt_backend(&o, &backend), SPECC_E_ARGUMENT, "needs plan");
-  if (!specc_tensorrt_headers())
-    EXPECT_ERROR(
-        specc_tensorrt_backend(&good, &backend), SPECC_E_UNSUPPORTED, "compiled without TensorRT's headers");
+  damaged_engines(&good);
+  foreign_engines(&good);
   unlink(path);
 }
 

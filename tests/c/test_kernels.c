@@ -178,34 +178,57 @@ static void test_product_rows(void) {
   }
 }
 
-/* A batch of sequences of different lengths, NaN behind each, caches at the end of their pages: each row as
- * if alone. */
-static void test_attention_rows(void) {
-  enum {
-    HEADS = 6,
-    KV = 2,
-    D = 40,
-    CAPACITY = 300,
-    BATCH = 2,
-    ROWS = 5,
-    COLUMNS = (HEADS + 2 * KV) * D,
-    CACHE = KV * CAPACITY * D
-  };
-  float *k = guarded(BATCH * CACHE * 4), *v = guarded(BATCH * CACHE * 4),
-        *y = guarded(BATCH * ROWS * HEADS * D * 4), one[HEADS * D];
-  float *qkv = guarded(BATCH * ROWS * COLUMNS * 4), *table = guarded(CAPACITY * D / 2 * 4),
-        *k1 = malloc(CACHE * 4), *v1 = malloc(CACHE * 4);
-  const int32_t past[BATCH] = {0, CAPACITY - ROWS};
-  int64_t position[BATCH * ROWS];
+enum {
+  HEADS = 6,
+  KV = 2,
+  D = 40,
+  CAPACITY = 300,
+  BATCH = 2,
+  ROWS = 5,
+  COLUMNS = (HEADS + 2 * KV) * D,
+  CACHE = KV * CAPACITY * D
+};
+
+/* Random keys and values up to each sequence's length, NaN behind it. */
+static void fill_caches(float *k, float *v, const int32_t *past) {
   for (int i = 0; i < BATCH * CACHE; i++) {
     k[i] = value();
     v[i] = value();
   }
-  for (int i = 0; i < CAPACITY * D / 2; i++) table[i] = value();
   for (int b = 0; b < BATCH; b++)
     for (int h = 0; h < KV; h++)
       for (int i = past[b] * D; i < CAPACITY * D; i++)
         k[(b * KV + h) * CAPACITY * D + i] = v[(b * KV + h) * CAPACITY * D + i] = NAN;
+}
+
+/* y, the results of one call for all rows, against one call a row over copies k1, v1 of the caches. */
+static void expect_rows_alone(const attention *t, const float *qkv, const int32_t *past,
+    const int64_t *position, const float *k, const float *v, const float *y) {
+  float one[HEADS * D], *k1 = malloc(CACHE * 4), *v1 = malloc(CACHE * 4);
+  for (int b = 0; b < BATCH; b++) {
+    memcpy(k1, k + b * CACHE, CACHE * 4);
+    memcpy(v1, v + b * CACHE, CACHE * 4);
+    for (int i = 0; i < ROWS; i++) {
+      int32_t length = past[b] + i;
+      EXPECT(attend(t, qkv + (b * ROWS + i) * COLUMNS, &length, position + b * ROWS + i, NULL, 1, 1, k1, v1,
+          one, NULL));
+      EXPECT(!memcmp(one, y + (b * ROWS + i) * HEADS * D, sizeof one) && !isnan(one[0]));
+    }
+  }
+  free(k1);
+  free(v1);
+}
+
+/* A batch of sequences of different lengths, NaN behind each, caches at the end of their pages: each row as
+ * if alone. */
+static void test_attention_rows(void) {
+  float *k = guarded(BATCH * CACHE * 4), *v = guarded(BATCH * CACHE * 4),
+        *y = guarded(BATCH * ROWS * HEADS * D * 4);
+  float *qkv = guarded(BATCH * ROWS * COLUMNS * 4), *table = guarded(CAPACITY * D / 2 * 4);
+  const int32_t past[BATCH] = {0, CAPACITY - ROWS};
+  int64_t position[BATCH * ROWS];
+  fill_caches(k, v, past);
+  for (int i = 0; i < CAPACITY * D / 2; i++) table[i] = value();
   fill_rows(qkv, BATCH * ROWS * COLUMNS, 0);
   for (int i = 0; i < BATCH * ROWS; i++) position[i] = past[i / ROWS] + i % ROWS;
   for (int window = 0; window <= 150; window += 75) {
@@ -222,19 +245,8 @@ static void test_attention_rows(void) {
         .sin = table,
         .positions = CAPACITY};
     EXPECT(attend(&t, qkv, past, position, NULL, BATCH, ROWS, k, v, y, NULL));
-    for (int b = 0; b < BATCH; b++) {
-      memcpy(k1, k + b * CACHE, CACHE * 4);
-      memcpy(v1, v + b * CACHE, CACHE * 4);
-      for (int i = 0; i < ROWS; i++) {
-        int32_t length = past[b] + i;
-        EXPECT(attend(&t, qkv + (b * ROWS + i) * COLUMNS, &length, position + b * ROWS + i, NULL, 1, 1, k1,
-            v1, one, NULL));
-        EXPECT(!memcmp(one, y + (b * ROWS + i) * HEADS * D, sizeof one) && !isnan(one[0]));
-      }
-    }
+    expect_rows_alone(&t, qkv, past, position, k, v, y);
   }
-  free(k1);
-  free(v1);
 }
 
 int main(void) {
