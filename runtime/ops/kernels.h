@@ -76,17 +76,17 @@ typedef struct kernel_set {
 } kernel_set;
 
 extern const kernel_set kernels_scalar; /* defines the bits */
-/* one variant by name, if this CPU runs it; NULL otherwise */
+/* The variant of that name; NULL where this CPU cannot run it. */
 const kernel_set *kernels_find(const char *name);
-/* the fastest that this CPU runs and that agreed with the scalar one when it was tried */
+/* The fastest variant that this CPU runs and that gave the scalar one's bits when it was tried. */
 const kernel_set *kernels_best(void);
 
 float half_to_float(uint16_t h);
-/* the scalar steps, for variants without their own */
+/* The scalar steps, for variants without their own. */
 void kernels_quantize(const float *x, int blocks, activation *a);
 void kernels_gate(const float *sums, int rows, float *y);
 void rms_norm(const float *x, const float *weight, int inputs, float epsilon, float *y); /* one row */
-/* an embedding */
+/* Row `row` of packed weights as floats [inputs]: an embedding. */
 void dequantize_row(enum weight_kind kind, const uint8_t *packed, int inputs, int64_t row, float *y);
 float exp_stated(float x); /* x <= 0 */
 #endif

@@ -19,7 +19,7 @@ uint32_t cache_bits(int32_t type, float value); /* of one item; finite numbers s
 int gpu_cache_create(gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream);
 void gpu_cache_free(gpu_cache *c, const cuda_gpu *gpu);
 cuda_address gpu_cache_at(const gpu_cache *c, int32_t buffer);
-/* slots >= from; waits */
+/* Fills the slots from `from` on and waits for the stream. */
 int gpu_cache_fill(const gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream, int32_t from, float value);
 int gpu_cache_put(const gpu_cache *c, const cuda_gpu *gpu, cuda_stream stream, int32_t buffer, int32_t past,
     int32_t rows, cuda_address from);

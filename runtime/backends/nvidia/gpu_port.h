@@ -19,7 +19,7 @@ int gpu_port_open(gpu_port *p, const cuda_gpu *gpu, size_t bytes);
 void gpu_port_free(gpu_port *p, const cuda_gpu *gpu);
 /* In the order of the stream; nothing to do where the memory is shared. */
 int gpu_port_send(const gpu_port *p, const cuda_gpu *gpu, cuda_stream stream);
-/* the first `bytes` */
+/* Starts the copy of the first `bytes` to the host. */
 int gpu_port_fetch(const gpu_port *p, const cuda_gpu *gpu, cuda_stream stream, size_t bytes);
 
 #ifdef __cplusplus

@@ -211,7 +211,7 @@ int specc_certificate_explain(const specc_model *model, const char *path, char *
 
 static bool is_certificate_name(const char *name) {
   size_t n = strlen(name);
-  /* the gate's report lies beside its certificate */
+  /* The gate's report lies beside its certificate. */
   bool report = n > 12 && !strcmp(name + n - 12, ".report.json");
   return name[0] != '.' && n > 5 && !strcmp(name + n - 5, ".json") && !report;
 }

@@ -146,7 +146,7 @@ static int run_inner_round(
     if (accepted < -1) code = -1 - accepted;
     *more = accepted >= 0;
   }
-  /* the last node emitted was never fed as such */
+  /* The last node emitted may differ from what was fed in its place, so its cache entry does not count. */
   int32_t valid = c->n_tokens + (out->n > n_before ? out->n - 1 : n_before);
   if (code) return code;
   if (d->length > valid) d->length = valid;

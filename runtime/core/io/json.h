@@ -46,7 +46,7 @@ const json *json_get(const json *object, const char *key);
 const json *json_object(const json *object, const char *key);
 const json *json_array(const json *object, const char *key);
 const char *json_string(const json *object, const char *key);
-/* false: not an integer from low to high */
+/* False unless the value is an integer from low to high. */
 bool json_int(const json *value, int64_t low, int64_t high, int64_t *out);
 
 /* Writes text as a JSON string with its quotes into out [n_out], ASCII only; broken UTF-8 becomes U+FFFD.

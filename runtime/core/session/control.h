@@ -30,7 +30,7 @@ typedef struct control {
   int32_t pause, resume_in;    /* length of the next pause, and rounds left of the present one */
 } control;
 
-/* a new generation knows nothing of the last one */
+/* Begins a generation: counts and pauses of the last one are forgotten. */
 void control_begin(control *c, const struct specc_model *m);
 bool control_is_paused(control *c); /* asked once a round */
 void control_begin_round(control *c, int32_t k);
