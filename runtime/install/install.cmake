@@ -5,6 +5,8 @@
 set(headers include/specc.h include/specc_extend.h include/specc_judge.h)
 
 if(SKBUILD)
+  # Not by wheel.packages of pyproject.toml, which takes only folders named like their package.
+  install(DIRECTORY python/ DESTINATION specc/runtime FILES_MATCHING PATTERN "*.py")
   install(TARGETS specc specc_controls LIBRARY DESTINATION specc/runtime)
   install(FILES ${headers} DESTINATION specc/runtime/include)
   if(SPECC_NVCC)
