@@ -20,7 +20,7 @@ C_BUILD := $(VENV)/c-sanitized
 FOLDERS := src exporter calib targets recipes runtime
 SOURCES := pyproject.toml $(shell find $(FOLDERS) -type f -not -path '*/__pycache__/*' -not -path '*/.*')
 
-FAST := $(addprefix ../../tests/,contracts targets runtime field_faults generate calib structure \
+FAST := $(addprefix ../../tests/,contracts targets runtime field_faults generate calib surface structure \
   gate/test_lint.py gate/test_coupled.py gate/test_speed.py)
 FAST_MARKS := not slow and not weights and not gpu
 C_FOLDERS := runtime tests examples

@@ -34,8 +34,8 @@ VERBS = (
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="specc")
 def cli() -> None:
-    """Compile a language model and its drafter into one bundle: faster, from exactly the
-    same distribution.
+    """Exact speculative decoding: a language model and its draft compiled into one bundle that is faster and
+    samples from exactly the same distribution.
     """
 
 

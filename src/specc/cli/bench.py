@@ -56,8 +56,8 @@ def bench_verb(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Measure BUNDLE's speculative against its plain decoding; or compare BUNDLE, a saved report, with
-    another.
+    """Measure BUNDLE's speculative against its plain decoding, with the acceptance rate by prompt class; or
+    compare BUNDLE, a saved report, with another.
     """
     from specc.bench import page, run
     from specc.bench.tables import tabulate

@@ -22,7 +22,9 @@ from specc.cli.options import FOLDER, as_json, print_json, recipe_path, with_tar
 def build_verb(
     recipe: str, hardware: str | None, place: Path | None, sensitivity: bool, as_json: bool
 ) -> None:
-    """Build the bundle of RECIPE (a file, or the name of one that comes along)."""
+    """Build the bundle of RECIPE (a file, or the name of one that comes along): the target model with its
+    draft, quantized by the recipe's calibration, each stage checked.
+    """
     from specc.cli import tables
     from specc.cli.progress_bars import StageBars
     from specc.pipeline.build import build

@@ -25,7 +25,10 @@ ONLY_FOR = {
 @click.argument("recipe")
 @click.option("--out", "folder", type=FOLDER, help="Folder to write; default NAME-draft.")
 @click.option(
-    "--kind", type=click.Choice(KINDS), default="feature", help="Draft head or model, or the table alone."
+    "--kind",
+    type=click.Choice(KINDS),
+    default="feature",
+    help="Draft head or draft model, or the table alone.",
 )
 @click.option("--data", type=FOLDER, help="Folder of the answers, made once; default: in the cache.")
 @click.option("--prompts", type=FOLDER, help="Own prompts, one a line, instead of ours.")

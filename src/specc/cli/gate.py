@@ -38,7 +38,9 @@ def gate_verb(
     certificates: Path | None,
     as_json: bool,
 ) -> int:
-    """Certify BUNDLE on this device; exit 1 where a judge says no."""
+    """Certify BUNDLE on this device: does verification, a call of several rows, give each row the bits of
+    plain decoding, and does it pay? Exit 1 where a judge says no.
+    """
     from specc.cli import tables
     from specc.cli.progress_bars import StageBars
     from specc.gate import gate_bundle

@@ -95,7 +95,7 @@ def print_json(value: Any) -> None:
 def sampling_options(command: Command) -> Command:
     """The request's flags, named as in Hugging Face."""
     flags: list[tuple[str, Any, str]] = [
-        ("--temperature", Number(0), "0 takes the most probable token."),
+        ("--temperature", Number(0), "0 is greedy: the most probable token."),
         ("--top-p", Number(0, 1, above=True), "Nucleus; 1 is off."),
         ("--top-k", COUNT, "So many most probable tokens stay; 0 is off."),
         ("--min-p", Number(0, 1), "Least probability, as a share of the largest; 0 is off."),

@@ -12,7 +12,7 @@ from specc.cli.options import as_json, print_json, recipe_path, with_target
 @with_target
 @as_json
 def plan_verb(recipe: str, hardware: str | None, as_json: bool) -> None:
-    """Show sizes, memory and predicted speed of RECIPE, without building it."""
+    """Show sizes, KV cache, memory and predicted speed of RECIPE, without building it."""
     from specc.cli import tables
     from specc.contracts.fit import describe_fit
     from specc.contracts.plan import as_dict

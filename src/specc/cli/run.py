@@ -15,7 +15,7 @@ from specc.cli.options import FOLDER, as_json, print_json, sampling_options, wit
 @click.argument("bundle", type=FOLDER)
 @click.option("-p", "--prompt", required=True, help="The prompt; `-` reads standard input.")
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without the chat template.")
-@click.option("--spec", type=click.Choice(["on", "off"]), default="on", help="Speculation.")
+@click.option("--spec", type=click.Choice(["on", "off"]), default="on", help="Speculative decoding.")
 @click.option(
     "--rule", type=click.Choice(["rejection", "coupled"]), help="Acceptance rule; default rejection."
 )

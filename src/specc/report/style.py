@@ -6,7 +6,8 @@ STYLE = """
 :root{color-scheme:light dark;--ink:#1d2126;--soft:#5b6570;--paper:#fff;--card:#f5f6f8;--line:#d9dde2;
 --ok:#0a7a45;--okbg:#e3f4ea;--no:#b3261e;--nobg:#fce8e6;
 --c0:#0b62b8;--c1:#c2570c;--c2:#0a7a45;--c3:#8f3fa8;--c4:#a8851a;--c5:#5b6570}
-@media(prefers-color-scheme:dark){:root{--ink:#e8eaed;--soft:#a3adb8;--paper:#14171a;--card:#1d2125;--line:#3a4047;
+@media(prefers-color-scheme:dark){:root{
+--ink:#e8eaed;--soft:#a3adb8;--paper:#14171a;--card:#1d2125;--line:#3a4047;
 --ok:#6fd39b;--okbg:#12301f;--no:#ff9087;--nobg:#3a1714;
 --c0:#6cb2ff;--c1:#ffa057;--c2:#6fd39b;--c3:#d79cf0;--c4:#e2c35a;--c5:#a3adb8}}
 *{box-sizing:border-box}
@@ -34,7 +35,8 @@ td.what{overflow-wrap:anywhere}
 .verdict .judge th,.verdict .judge td{background:var(--card);font-weight:600}
 .verdict td.what{padding-left:1.4rem}
 td.ok{color:var(--ok);font-weight:600}td.no{color:var(--no);font-weight:700}
-.plots{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));margin-top:2rem}
+.plots{display:grid;gap:1rem;margin-top:2rem}
+.plots{grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr))}
 figure{margin:0;padding:.8rem;background:var(--card);border-radius:.4rem}
 figcaption{font-weight:600;margin-bottom:.4rem}
 figure p{font-size:.82rem;color:var(--soft)}
@@ -46,8 +48,10 @@ svg text{font-size:11.5px;fill:var(--ink)}
 .s0{stroke:var(--c0)}.s1{stroke:var(--c1);stroke-dasharray:7 3}.s2{stroke:var(--c2);stroke-dasharray:2 2}
 .s3{stroke:var(--c3);stroke-dasharray:9 3 2 3}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}
 .dot.s0{fill:var(--c0)}.dot.s1{fill:var(--c1)}.dot.s2{fill:var(--c2)}.dot.s3{fill:var(--c3)}
-.dot.s4{fill:var(--c4)}.dot.s5{fill:var(--c5)}.dot{stroke-dasharray:none!important;stroke:var(--card)!important}
-.f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)}.f5{fill:var(--c5)}
+.dot.s4{fill:var(--c4)}.dot.s5{fill:var(--c5)}
+.dot{stroke-dasharray:none!important;stroke:var(--card)!important}
+.f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}
+.f3{fill:var(--c3)}.f4{fill:var(--c4)}.f5{fill:var(--c5)}
 .swatch{stroke-width:9;stroke-dasharray:none!important}
 .base{stroke:var(--ink);stroke-dasharray:4 3}.whisker{stroke:var(--ink);stroke-width:1.5}
 .predicted{fill:var(--paper);stroke:var(--ink);stroke-width:1.5}
