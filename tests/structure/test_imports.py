@@ -118,7 +118,9 @@ def test_python_imports_go_down() -> None:
 
 
 def test_python_modules_have_no_cycle() -> None:
-    assert cycles(python_graph()) == []
+    found = python_graph()
+    assert {"specc.runtime.model", "specc.exporter.trace", "specc.calib.prompts"} <= found.keys()
+    assert cycles(found) == []
 
 
 def test_runtime_stands_alone() -> None:

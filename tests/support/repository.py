@@ -47,14 +47,17 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+RUNTIME_FOLDER = "runtime/python"
+"""CMake puts it into specc/runtime: runtime/install/install.cmake."""
+
+
 @cache
 def package_folders() -> Mapping[str, str]:
-    """Package by folder, as pyproject.toml lays the wheel out: "exporter" is "specc.exporter"."""
+    """Package by folder, as the wheel is laid out: "exporter" is "specc.exporter"."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     table = text.partition("[tool.scikit-build.wheel.packages]")[2].partition("\n[")[0]
-    return {
-        folder: name.replace("/", ".") for name, folder in re.findall(r'^"([^"]+)" = "([^"]+)"$', table, re.M)
-    }
+    rows = re.findall(r'^"([^"]+)" = "([^"]+)"$', table, re.M)
+    return {folder: name.replace("/", ".") for name, folder in rows} | {RUNTIME_FOLDER: "specc.runtime"}
 
 
 def modules() -> Iterator[tuple[str, Path]]:
