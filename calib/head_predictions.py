@@ -13,7 +13,7 @@ from specc.exporter.draft_heads.modules import FeatureHead
 
 @dataclass(frozen=True)
 class Predictions:
-    """Greedy proposals along known texts; row p at depth j is of the draft that starts at row p - j."""
+    """Greedy proposals along known texts; row p at depth j belongs to the draft that starts at row p - j."""
 
     predicted: torch.Tensor
     """int64 [depth, b, L], target ids."""
@@ -22,7 +22,7 @@ class Predictions:
 
 
 def output_weight(head: FeatureHead) -> torch.Tensor:
-    """The target's LM head rows of the draft vocabulary, [Vd, H]."""
+    """The target's lm_head rows for the draft vocabulary, [Vd, H]."""
     weight: torch.Tensor = head.model.get_output_embeddings().weight
     return weight
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from specc.errors import EnvironmentFault, InputError
 
-LIMIT = 8192
-LEAST = 64
+MAX_TOKENS = 8192
+MIN_TOKENS = 64
 CHARACTERS_PER_TOKEN = 16
-"""More than any tokenizer averages; text beyond LIMIT times as many characters is not tokenized."""
+"""Above the average of any tokenizer; text beyond MAX_TOKENS times as many characters is not tokenized."""
 MODULES = (
     "argparse",
     "collections",
@@ -72,7 +72,7 @@ def load_text(path: Path | None) -> Text:
 
 
 def read_text(path: Path) -> Text:
-    """A UTF-8 text file of the user's. Raises InputError."""
+    """The user's text file, UTF-8. Raises InputError."""
     try:
         return Text(path.name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -86,7 +86,7 @@ def read_documentation() -> Text:
     parts: list[str] = []
     for module in MODULES:
         parts.extend(extract_docstrings(module))
-        if sum(map(len, parts)) > LIMIT * CHARACTERS_PER_TOKEN:
+        if sum(map(len, parts)) > MAX_TOKENS * CHARACTERS_PER_TOKEN:
             break
     text = "\n\n".join(parts)
     if not text:
@@ -109,11 +109,11 @@ def extract_docstrings(module: str) -> Iterator[str]:
             yield text
 
 
-def tokenize_text(encode: Callable[[str], Sequence[int]], text: Text, limit: int = LIMIT) -> list[int]:
+def tokenize_text(encode: Callable[[str], Sequence[int]], text: Text, limit: int = MAX_TOKENS) -> list[int]:
     """The first `limit` ids of the text. Raises InputError where it gives too few to measure anything."""
     ids = list(encode(text.text[: limit * CHARACTERS_PER_TOKEN]))[:limit]
-    if len(ids) < LEAST:
+    if len(ids) < MIN_TOKENS:
         raise InputError(
-            f"the calibration text {text.origin} gives {len(ids)} tokens; at least {LEAST} are needed"
+            f"the calibration text {text.origin} gives {len(ids)} tokens; at least {MIN_TOKENS} are needed"
         )
     return ids

@@ -1,6 +1,7 @@
 """Training prompts: from templates, from code and prose of Python's standard library, and by the target.
 
-They depend on the random generator alone. Nothing here reads the measuring prompts in specc.calib.prompts.
+They depend on the random generator alone. Nothing here reads specc.calib.prompts, the prompts for
+measurements.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def draw_openings(rng: random.Random, count: int) -> list[str]:
 
 
 def draw_paragraph_prompts(rng: random.Random, count: int) -> list[Prompt]:
-    """Prompts for short texts; rewriting and JSON prompts are made of the answers."""
+    """Prompts for short texts; rewriting and JSON prompts are made from the answers."""
     return [Prompt("chat", fill_template(rng, subjects.PARAGRAPHS)) for _ in range(count)]
 
 

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from specc.exporter.graph.graph import Graph
 
 Ranges = dict[str, float]
-"""Activation range of each product's input: its largest magnitude that counts, by the name of the product's
-module.
-"""
+"""Name of a product's module -> activation range of its input; larger magnitudes are clipped."""
 
 
 def lower_graph(

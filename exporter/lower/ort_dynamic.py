@@ -41,16 +41,17 @@ def lower_ort_dynamic(graph: Graph) -> Graph:
             convert(source, result, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gather"])
         model = ir.load(result)
         ir.external_data.load_to_model(model)
-    inner = Graph(model, graph.name, graph.notes)
-    return remove_unused(inner).noting(
+    quantized = Graph(model, graph.name, graph.notes)
+    return remove_unused(quantized).noting(
         "weights: int8 per tensor, activations per tensor at run time (rows depend on each other)"
     )
 
 
 @contextlib.contextmanager
 def skip_reloading() -> Iterator[None]:
-    """Keep the converter from loading a second copy of the weights to infer the shapes of Gemms: there are
-    none.
+    """Keep the converter from loading a second copy of the weights to infer shapes of Gemms.
+
+    The graph has no Gemm.
     """
     from onnxruntime.quantization import onnx_quantizer
 

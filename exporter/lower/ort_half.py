@@ -1,5 +1,6 @@
-"""The `ort` dialect in half precision, for ONNX Runtime's CUDA provider: its GroupQueryAttention has no
-fp32.
+"""The `ort` dialect in half precision, for ONNX Runtime's CUDA provider.
+
+That provider's GroupQueryAttention takes no fp32.
 """
 
 from __future__ import annotations

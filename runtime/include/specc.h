@@ -55,7 +55,7 @@
 extern "C" {
 #endif
 
-/* cffi: begin (plain declarations only: the Python face parses this part; SPECC_API is removed first) */
+/* cffi: begin (plain declarations only: the Python binding parses this part; SPECC_API is removed first) */
 
 #define SPECC_VERSION 100   /* major * 10000 + minor * 100 + patch */
 #define SPECC_FORMAT 1      /* newest bundle format this library reads */

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* cffi: begin (plain declarations only: the Python face parses this part; SPECC_API is removed first) */
+/* cffi: begin (plain declarations only: the Python binding parses this part; SPECC_API is removed first) */
 
 /* Records the sentence for specc_last_error and returns code; for your own backends and drafters. */
 SPECC_API int specc_fail(int code, const char *message);

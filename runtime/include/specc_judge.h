@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* cffi: begin (plain declarations only: the Python face parses this part; SPECC_API is removed first) */
+/* cffi: begin (plain declarations only: the Python binding parses this part; SPECC_API is removed first) */
 
 /* ------------------------------------------------------------------ certify: measure, put in force, keep */
 typedef struct specc_certify_options {

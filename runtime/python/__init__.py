@@ -1,4 +1,4 @@
-"""Python face of libspecc: exact speculative sampling on a bundle, or on engines of your own.
+"""Python binding of libspecc: exact speculative sampling on a bundle, or on engines of your own.
 
 with Model.open("smollm2-135m-cpu") as model, model.session() as session:
     for event in session.generate(prompt_ids, temperature=0.8, max_new_tokens=128):

@@ -143,7 +143,7 @@ def _check_version(c: Any, path: Path) -> None:
 
 
 def _check_layout(c: Any, path: Path) -> None:
-    """Every public struct has the size that this process' compiler rules give it."""
+    """Raises unless the library and cffi give every public struct the same size."""
     for name in STRUCTS:
         theirs, ours = c.specc_sizeof(name.encode()), ffi.sizeof(name)
         if theirs != ours:

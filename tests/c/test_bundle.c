@@ -1,6 +1,6 @@
-/* test_bundle.c - opening a bundle: what is refused and how it is said; certificates written, found, passed
- * over. SPECC_ENGINE_LIBRARY names libonnxruntime; without it only the refusals that come before the engine
- * are tested. */
+/* test_bundle.c - opening a bundle: what is refused and with which sentence; certificates written, found,
+ * ignored. SPECC_ENGINE_LIBRARY names libonnxruntime; without it only the refusals that come before the
+ * engine are tested. */
 #include "core/io/sha256.h"
 #include "core/model/model.h"
 #include "expect.h"
@@ -12,7 +12,7 @@
 static const char *library;
 
 /* ------------------------------------------------------------------ opening */
-static int try_with(const char *certificates, int trust, specc_model **model) {
+static int open_with(const char *certificates, int trust, specc_model **model) {
   specc_open_options o = {.folder = folder,
       .engine_library = library ? library : "/nowhere/lib.so",
       .certificates = certificates,
@@ -20,13 +20,13 @@ static int try_with(const char *certificates, int trust, specc_model **model) {
   return specc_model_open(&o, model);
 }
 
-static int try(int trust, specc_model **model) {
-  return try_with(at("more"), trust, model);
+static int open_bundle(int trust, specc_model **model) {
+  return open_with(at("more"), trust, model);
 }
 
-static int refused(void) {
+static int find_open_error(void) {
   specc_model *model = NULL;
-  int code = try(0, &model);
+  int code = open_bundle(0, &model);
   if (!code) specc_model_free(model);
   return code;
 }
@@ -60,15 +60,15 @@ static void test_manifest(void) {
       {"{\n", "{,", "line 1", SPECC_E_FORMAT}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_manifest(cases[i].from, cases[i].to);
-    EXPECT_ERROR(refused(), cases[i].code, cases[i].says);
+    EXPECT_ERROR(find_open_error(), cases[i].code, cases[i].says);
   }
   unlink(at("manifest.json"));
-  EXPECT_ERROR(refused(), SPECC_E_IO, "manifest.json cannot be read");
+  EXPECT_ERROR(find_open_error(), SPECC_E_IO, "manifest.json cannot be read");
   specc_model *model;
   EXPECT_ERROR(specc_model_open(NULL, &model), SPECC_E_ARGUMENT, "folder");
 }
 
-/* Any byte of any file: each is told by name. */
+/* A changed or an additional byte in any file: the error names the file. */
 static void test_changed_bytes(void) {
   static const char *const names[] = {"target.onnx", "target.onnx.data", "id_bytes.bin", "manifest.json"};
   write_manifest(NULL, NULL);
@@ -78,31 +78,31 @@ static void test_changed_bytes(void) {
     snprintf(says, sizeof says, i < 3 ? "%s was changed" : "%s", names[i]);
     data[n / 2] ^= 1;
     write_bytes(at(names[i]), data, n);
-    EXPECT_ERROR(refused(), SPECC_E_FORMAT, says);
+    EXPECT_ERROR(find_open_error(), SPECC_E_FORMAT, says);
     data[n / 2] ^= 1;
     write_bytes(at(names[i]), data, n + 1);
-    EXPECT_ERROR(refused(), SPECC_E_FORMAT, i < 3 ? "bytes, but the manifest says" : "manifest.json");
+    EXPECT_ERROR(find_open_error(), SPECC_E_FORMAT, i < 3 ? "bytes, but the manifest says" : "manifest.json");
     write_bytes(at(names[i]), data, n);
   }
 }
 
 /* ------------------------------------------------------------------ certificates */
-static specc_model_info info_of(specc_model *model) {
+static specc_model_info get_info(specc_model *model) {
   specc_model_info info = {0};
   EXPECT_OK(specc_model_info_get(model, &info));
   return info;
 }
 
 /* The certificate that the bundle opens with: 1 if one of the folder was put in force. */
-static int found_in(const char *certificates, specc_certificate *c) {
+static int find_certificate(const char *certificates, specc_certificate *c) {
   specc_model *model = NULL;
-  if (!EXPECT_OK(try_with(certificates, 1, &model))) return -1;
-  *c = info_of(model).certificate;
+  if (!EXPECT_OK(open_with(certificates, 1, &model))) return -1;
+  *c = get_info(model).certificate;
   specc_model_free(model);
   return c->kind != SPECC_CERT_NONE;
 }
 
-static specc_certificate exact(const specc_model *model) {
+static specc_certificate make_exact_certificate(const specc_model *model) {
   specc_certificate c = {.kind = SPECC_CERT_BIT_EXACT,
       .law_width = 2,
       .n_widths = 5,
@@ -128,15 +128,15 @@ static void test_certificates(void) {
   specc_model *model = NULL;
   char path[256], hard[64] = "{\"note\": \"\\u00e9\"}";
   write_manifest(NULL, NULL);
-  if (!EXPECT_OK(try(0, &model))) return;
-  specc_model_info info = info_of(model);
+  if (!EXPECT_OK(open_bundle(0, &model))) return;
+  specc_model_info info = get_info(model);
   EXPECT(!info.enabled && info.reasons == SPECC_R_UNCERTIFIED_DEVICE && info.n_ids == 48 &&
          info.vocab == VOCAB && info.context == 64);
   EXPECT(!strcmp(info.engine_sha256, ZEROS) && strlen(info.digest) == 64 && info.n_eos == 2 &&
          info.eos[1] == 3 && info.threads == 1);
   EXPECT(
       !strcmp(info.backend, "ort") && model->strip_leading_space && model->bytes[model->offsets[7]] == '7');
-  specc_certificate c = exact(model), read;
+  specc_certificate c = make_exact_certificate(model), read;
   EXPECT_ERROR(specc_certificate_save(model, &c, "[1]", at("more"), path, sizeof path), SPECC_E_ARGUMENT,
       "not a JSON object");
   EXPECT_ERROR(specc_certificate_save(model, &c, "{} , \"kind\": 1", at("more"), path, sizeof path),
@@ -145,7 +145,7 @@ static void test_certificates(void) {
       "cannot be written");
   EXPECT_OK(specc_certificate_save(model, &c, hard, at("more"), path, sizeof path));
   memset(&read, 0, sizeof read);
-  EXPECT(found_in(at("more"), &read) == 1);
+  EXPECT(find_certificate(at("more"), &read) == 1);
   EXPECT(read.kind == c.kind && read.law_width == 2 && read.k == 4 && read.threads == 1 &&
          read.law_hash == c.law_hash && read.calls == 123);
   EXPECT(read.width_class[1] == read.width_class[3] && read.width_class[0] != read.width_class[1] &&
@@ -156,8 +156,8 @@ static void test_certificates(void) {
   EXPECT(
       read.tv_rows == 9 && read.flips == 2 && read.flip_margin == 0.5 && !strcmp(read.evidence, c.evidence));
   specc_model_free(model);
-  if (!EXPECT_OK(try(1, &model))) return;
-  info = info_of(model);
+  if (!EXPECT_OK(open_bundle(1, &model))) return;
+  info = get_info(model);
   EXPECT(info.enabled && info.certificate.kind == SPECC_CERT_BIT_EXACT && info.certificate.law_width == 2);
   specc_model_free(model);
 }
@@ -176,11 +176,11 @@ static int find_changed(const char *text, const char *from, const char *to, bool
     memcpy(seal + 9, hex, 64);
   }
   write_bytes(at("changed/x.json"), changed, strlen(changed));
-  return found_in(at("changed"), &c);
+  return find_certificate(at("changed"), &c);
 }
 
-/* What is said of the changed file. */
-static bool noted(const specc_model *model, const char *says) {
+/* Whether the note about the changed file holds `says`. */
+static bool has_note(const specc_model *model, const char *says) {
   char note[512];
   int fits = specc_certificate_explain(model, at("changed/x.json"), note, sizeof note);
   bool said = strstr(note, says) != NULL;
@@ -207,27 +207,27 @@ static void test_notes(const specc_model *model, const char *text) {
       {"\"seal\"", "\"sealed\"", "its seal does not fit", false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     find_changed(text, cases[i].from, cases[i].to, cases[i].sealed);
-    EXPECT(noted(model, cases[i].says));
+    EXPECT(has_note(model, cases[i].says));
   }
   unlink(at("changed/x.json"));
-  EXPECT(noted(model, "cannot be read"));
+  EXPECT(has_note(model, "cannot be read"));
 }
 
-/* A gate that was killed while it wrote: what it left is never read, and the next one clears it away. */
-static void test_litter(specc_model *model, const char *text) {
-  specc_certificate c = exact(model);
+/* A temporary file of a gate that was killed is never read, and the next save removes it if it is old. */
+static void test_leftover_files(specc_model *model, const char *text) {
+  specc_certificate c = make_exact_certificate(model);
   char path[256];
   write_bytes(at("changed/.certificate-abcdef"), text, strlen(text));
-  EXPECT(found_in(at("changed"), &c) == 0);
+  EXPECT(find_certificate(at("changed"), &c) == 0);
   struct utimbuf old = {1, 1};
   EXPECT(!utime(at("changed/.certificate-abcdef"), &old));
   write_bytes(at("changed/.certificate-young"), "x", 1);
-  c = exact(model);
+  c = make_exact_certificate(model);
   EXPECT_OK(specc_certificate_save(model, &c, NULL, at("changed"), path, sizeof path));
   EXPECT(access(at("changed/.certificate-abcdef"), F_OK) && !access(at("changed/.certificate-young"), F_OK));
 }
 
-static void test_passed_over(void) {
+static void test_ignored_certificates(void) {
   static const char *const changes[][2] = {{"\"format\": 2", "\"format\": 3"},
       {"\"backend\": \"ort\"", "\"backend\": \"o\""}, {"\"threads\": 1", "\"threads\": 2"},
       {"\"fingerprint\": \"", "\"fingerprint\": \"0"}, {"\"engine_sha256\": \"0", "\"engine_sha256\": \"1"},
@@ -242,8 +242,8 @@ static void test_passed_over(void) {
   specc_certificate c;
   char path[256];
   size_t n;
-  if (!EXPECT_OK(try(0, &model))) return;
-  c = exact(model);
+  if (!EXPECT_OK(open_bundle(0, &model))) return;
+  c = make_exact_certificate(model);
   EXPECT_OK(specc_certificate_save(model, &c, NULL, at("saved"), path, sizeof path));
   char *text = strdup(read_text(path, &n));
   mkdir(at("changed"), 0777);
@@ -252,9 +252,9 @@ static void test_passed_over(void) {
   for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
     if (!EXPECT(find_changed(text, changes[i][0], changes[i][1], true) == 0))
       fprintf(stderr, "  %s -> %s\n", changes[i][0], changes[i][1]);
-  EXPECT(found_in(at("nothing"), &c) == 0);
+  EXPECT(find_certificate(at("nothing"), &c) == 0);
   test_notes(model, text);
-  test_litter(model, text);
+  test_leftover_files(model, text);
   free(text);
   specc_model_free(model);
 }
@@ -267,20 +267,20 @@ static void test_kinds(void) {
   char path[256];
   for (int i = 0; i < 3; i++) {
     write_manifest("\"kind\": \"ngram\"", kinds[i]);
-    if (!EXPECT_OK(try(0, &model))) continue;
-    EXPECT(!strcmp(info_of(model).drafter, i ? "model" : ""));
+    if (!EXPECT_OK(open_bundle(0, &model))) continue;
+    EXPECT(!strcmp(get_info(model).drafter, i ? "model" : ""));
     specc_model_free(model);
   }
   write_manifest("\"kind\": \"ngram\"", "\"kind\": \"oracle\"");
-  EXPECT_ERROR(refused(), SPECC_E_FORMAT, "draft.kind");
+  EXPECT_ERROR(find_open_error(), SPECC_E_FORMAT, "draft.kind");
   write_manifest("\"passed\": true", "\"passed\": false");
-  if (!EXPECT_OK(try(0, &model))) return;
-  EXPECT(info_of(model).reasons == (SPECC_R_LINT | SPECC_R_UNCERTIFIED_DEVICE));
-  specc_certificate c = exact(model);
+  if (!EXPECT_OK(open_bundle(0, &model))) return;
+  EXPECT(get_info(model).reasons == (SPECC_R_LINT | SPECC_R_UNCERTIFIED_DEVICE));
+  specc_certificate c = make_exact_certificate(model);
   EXPECT_OK(specc_certificate_save(model, &c, NULL, at("certificates"), path, sizeof path));
   specc_model_free(model);
-  if (!EXPECT_OK(try(0, &model))) return;
-  EXPECT(info_of(model).reasons == SPECC_R_LINT && !info_of(model).enabled);
+  if (!EXPECT_OK(open_bundle(0, &model))) return;
+  EXPECT(get_info(model).reasons == SPECC_R_LINT && !get_info(model).enabled);
   specc_model_free(model);
 }
 
@@ -295,7 +295,7 @@ int main(void) {
   test_manifest();
   test_changed_bytes();
   if (library) test_certificates();
-  if (library) test_passed_over();
+  if (library) test_ignored_certificates();
   if (library) test_kinds();
   snprintf(clean, sizeof clean, "rm -r %s", folder);
   EXPECT(system(clean) == 0);

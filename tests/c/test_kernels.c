@@ -8,29 +8,29 @@
 #include <unistd.h>
 
 static uint32_t state = 7;
-static uint32_t bits(void) {
+static uint32_t random_bits(void) {
   state = state * 1664525u + 1013904223u;
   return state >> 3;
 }
 static float value(void) {
-  return (float)(int32_t)(bits() % 2001 - 1000) / 500.0f;
+  return (float)(int32_t)(random_bits() % 2001 - 1000) / 500.0f;
 }
 
 /* n bytes that end where an unmapped page begins. */
-static void *guarded(size_t n) {
+static void *allocate_guarded(size_t n) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
   uint8_t *p = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED || mprotect(p + whole, page, PROT_NONE)) exit(2);
   return p + whole - n / 4 * 4;
 }
 
-static void unguard(void *end, size_t n) {
+static void free_guarded(void *end, size_t n) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (n + page - 1) / page * page;
   munmap((uint8_t *)end + n / 4 * 4 - whole, whole + page);
 }
 
-/* NaN has many spellings; any of them is the same answer. */
-static bool same(const float *want, const float *got, size_t n) {
+/* All bit patterns of NaN count as equal. */
+static bool is_same(const float *want, const float *got, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (memcmp(want + i, got + i, sizeof *want) && !(isnan(want[i]) && isnan(got[i]))) return false;
   return true;
@@ -38,11 +38,11 @@ static bool same(const float *want, const float *got, size_t n) {
 
 static void fill_group(uint8_t *group, enum weight_kind kind, int nb, int trial) {
   for (size_t i = 0; i < group_bytes(kind, nb); i++)
-    group[i] = (uint8_t)(trial % 5 == 1 ? 0xff : trial % 5 == 2 ? 0x80 : trial % 5 == 3 ? 0 : bits());
+    group[i] = (uint8_t)(trial % 5 == 1 ? 0xff : trial % 5 == 2 ? 0x80 : trial % 5 == 3 ? 0 : random_bits());
   for (int b = 0; b < nb; b++)
     for (int i = 0; i < (kind == WEIGHT_W4M ? 32 : 16); i++) {
-      uint16_t half =
-          (uint16_t)(trial % 7 == 3 ? bits() & 0x83ff : bits() & 0xbfff); /* denormal halves too */
+      uint16_t half = (uint16_t)(trial % 7 == 3 ? random_bits() & 0x83ff
+                                                : random_bits() & 0xbfff); /* denormal halves too */
       memcpy(group + (head_at(kind, group, b) - group) + 2 * i, &half, 2);
     }
 }
@@ -65,13 +65,13 @@ static void test_variants(void) {
     }
     for (int trial = 0; trial < 300; trial++)
       for (int kind = 0; kind < WEIGHT_KINDS; kind++) {
-        int nb = 1 + (int)(bits() % 24), rows = 1 + (int)(bits() % 40);
+        int nb = 1 + (int)(random_bits() % 24), rows = 1 + (int)(random_bits() % 40);
         size_t size = group_bytes((enum weight_kind)kind, nb), values = (size_t)rows * GROUP,
                blocks = (size_t)(rows * nb);
-        uint8_t *group = guarded(size);
+        uint8_t *group = allocate_guarded(size);
         float *x = malloc(blocks * BLOCK * sizeof *x), *want = malloc(values * sizeof *want),
-              *got = guarded(values * sizeof *got);
-        activation *a = malloc(blocks * sizeof *a), *b = guarded(blocks * sizeof *b);
+              *got = allocate_guarded(values * sizeof *got);
+        activation *a = malloc(blocks * sizeof *a), *b = allocate_guarded(blocks * sizeof *b);
         fill_group(group, (enum weight_kind)kind, nb, trial);
         fill_rows(x, rows * nb * BLOCK, trial);
         kernels_scalar.quantize(x, (int)blocks, a);
@@ -81,13 +81,13 @@ static void test_variants(void) {
                  (isnan(a[i].d) && isnan(b[i].d) && !memcmp(a[i].q, b[i].q, sizeof a[i].q)));
         kernels_scalar.dot[kind](group, a, (size_t)nb, rows, nb, want);
         k->dot[kind](group, a, (size_t)nb, rows, nb, got);
-        EXPECT(same(want, got, values));
+        EXPECT(is_same(want, got, values));
         kernels_scalar.gate(x, rows * nb < 2 * rows ? rows * nb : 2 * rows, want);
         k->gate(x, rows * nb < 2 * rows ? rows * nb : 2 * rows, got);
-        EXPECT(same(want, got, (size_t)rows * GATED));
-        unguard(group, size);
-        unguard(got, values * sizeof *got);
-        unguard(b, blocks * sizeof *b);
+        EXPECT(is_same(want, got, (size_t)rows * GATED));
+        free_guarded(group, size);
+        free_guarded(got, values * sizeof *got);
+        free_guarded(b, blocks * sizeof *b);
         free(x);
         free(want);
         free(a);
@@ -105,8 +105,8 @@ static void test_attention_steps(void) {
   for (size_t name = 0; name < sizeof names / sizeof *names; name++) {
     const kernel_set *variant = kernels_find(names[name]);
     for (int trial = 0; variant && trial < 300; trial++) {
-      int n = 1 + (int)(bits() % MOST), d = 8 * (1 + (int)(bits() % (D / 8))),
-          queries = 1 + (int)(bits() % QUERIES);
+      int n = 1 + (int)(random_bits() % MOST), d = 8 * (1 + (int)(random_bits() % (D / 8))),
+          queries = 1 + (int)(random_bits() % QUERIES);
       fill_rows(kv, MOST * D, 0);
       fill_rows(q[0], QUERIES * D, trial % 3 ? 0 : trial % 6);
       float m[2][QUERIES], l[2][QUERIES];
@@ -138,7 +138,7 @@ static void test_attention_steps(void) {
 
 static void test_nan_rows(void) {
   enum { NB = 2, ROWS = 3 };
-  uint8_t *group = guarded(group_bytes(WEIGHT_W4M, NB));
+  uint8_t *group = allocate_guarded(group_bytes(WEIGHT_W4M, NB));
   float x[ROWS * NB * BLOCK], y[ROWS * GROUP];
   activation a[ROWS * NB];
   fill_group(group, WEIGHT_W4M, NB, 0);
@@ -153,10 +153,10 @@ static void test_nan_rows(void) {
 static void test_product_rows(void) {
   enum { IN = 96, OUT = 64, ROWS = 40 };
   size_t bytes = group_bytes(WEIGHT_W4M, IN / BLOCK);
-  uint8_t *w = guarded(bytes * (OUT / GROUP));
+  uint8_t *w = allocate_guarded(bytes * (OUT / GROUP));
   for (size_t g = 0; g < OUT / GROUP; g++) fill_group(w + bytes * g, WEIGHT_W4M, IN / BLOCK, 0);
-  float norm[IN], *x = guarded(ROWS * IN * 4), *r = guarded(ROWS * OUT * 2), *y = guarded(ROWS * OUT * 2),
-                  one[OUT / 2];
+  float norm[IN], *x = allocate_guarded(ROWS * IN * 4), *r = allocate_guarded(ROWS * OUT * 2),
+                  *y = allocate_guarded(ROWS * OUT * 2), one[OUT / 2];
   for (int i = 0; i < IN; i++) norm[i] = value();
   fill_rows(x, ROWS * IN, 0);
   fill_rows(r, ROWS * OUT / 2, 0);
@@ -222,9 +222,9 @@ static void expect_rows_alone(const attention *t, const float *qkv, const int32_
 /* A batch of sequences of different lengths, NaN behind each, caches at the end of their pages: each row as
  * if alone. */
 static void test_attention_rows(void) {
-  float *k = guarded(BATCH * CACHE * 4), *v = guarded(BATCH * CACHE * 4),
-        *y = guarded(BATCH * ROWS * HEADS * D * 4);
-  float *qkv = guarded(BATCH * ROWS * COLUMNS * 4), *table = guarded(CAPACITY * D / 2 * 4);
+  float *k = allocate_guarded(BATCH * CACHE * 4), *v = allocate_guarded(BATCH * CACHE * 4),
+        *y = allocate_guarded(BATCH * ROWS * HEADS * D * 4);
+  float *qkv = allocate_guarded(BATCH * ROWS * COLUMNS * 4), *table = allocate_guarded(CAPACITY * D / 2 * 4);
   const int32_t past[BATCH] = {0, CAPACITY - ROWS};
   int64_t position[BATCH * ROWS];
   fill_caches(k, v, past);

@@ -69,8 +69,8 @@ static void test_prefill(const specc_backend *b) {
   b->close(cache);
 }
 
-/* R48: past and present are one buffer. Other tokens are fed and dropped, what lies behind is poisoned: the
- * same bits come back. */
+/* R48: past and present are one buffer. After other tokens were fed and rolled back, and the slots behind
+ * were poisoned, the same call gives the same bits. */
 static void test_rollback(const specc_backend *b) {
   static const float values[] = {NAN, INFINITY, 1e38f, -1e38f, 0.0f};
   void *cache;
@@ -88,7 +88,7 @@ static void test_rollback(const specc_backend *b) {
     EXPECT_OK(feed(b, cache, &io, WIDEST, 5));
     EXPECT(!memcmp(before, io.logits, sizeof before));
   }
-  EXPECT_OK(b->poison(cache, WIDEST - 1, NAN)); /* one slot too many is seen */
+  EXPECT_OK(b->poison(cache, WIDEST - 1, NAN)); /* poison in a slot that is read changes the result */
   EXPECT_OK(feed(b, cache, &io, WIDEST, 5));
   EXPECT(memcmp(before, io.logits, sizeof before));
   EXPECT_ERROR(b->poison(cache, -1, 0), SPECC_E_ARGUMENT, "slot -1");
@@ -245,7 +245,8 @@ static void test_engine(void) {
   test_refused_calls(&two);
   test_threads(&two);
   two.release(two.self);
-  if (EXPECT_OK(specc_ort_backend(&o, &one))) one.release(one.self); /* after the last user has left */
+  if (EXPECT_OK(specc_ort_backend(&o, &one)))
+    one.release(one.self); /* the library can be loaded again after its last release */
 }
 
 int main(void) {

@@ -29,7 +29,7 @@ def test_laws_hold(k: int, rule: str) -> None:
     assert len(checks) > 100
 
 
-def test_grid_is_what_was_promised() -> None:
+def test_full_grid_covers_its_dimensions() -> None:
     """K, rules, drafters and options of the grid; joint laws up to K = 4, pairs and lengths for all."""
     grid = law.make_full_grid()
     assert {case.k for case in grid} == {1, 2, 4, 8}
@@ -49,19 +49,17 @@ def test_grid_is_what_was_promised() -> None:
 
 @pytest.mark.parametrize("name", STRONG)
 def test_small_difference_is_found(name: str) -> None:
-    """The gate's default trials find a total variation of 0.01 in the first emitted token, and nothing
-    without it.
-    """
+    """The gate's default trials find a total variation of 0.01 in the first emitted token, and none at 0."""
     case, trials = NAMED[name], law.trials_for(TESTS)
     limit = law.FAMILY_ERROR / TESTS
     with law.make_model(case, None) as model, model.session() as session:
         for seed in range(3):
             rounds = law.run_trials(session, case, trials, SEED + seed * trials)
             assert min(finding.p for finding in rounds_judge.judge_rounds(case, rounds)) > limit
-            assert emitted_first(case, shifted(case, rounds, seed)) < limit
+            assert compute_first_token_p_value(case, replace_first_tokens(case, rounds, seed)) < limit
 
 
-def shifted(case: law.Case, rounds: law.Rounds, seed: int) -> law.Rounds:
+def replace_first_tokens(case: law.Case, rounds: law.Rounds, seed: int) -> law.Rounds:
     """Rounds whose first emitted token is the least probable one instead of the most probable in 1 of 100
     rounds.
     """
@@ -75,7 +73,7 @@ def shifted(case: law.Case, rounds: law.Rounds, seed: int) -> law.Rounds:
     return rounds
 
 
-def emitted_first(case: law.Case, rounds: law.Rounds) -> float:
+def compute_first_token_p_value(case: law.Case, rounds: law.Rounds) -> float:
     process = law.make_process(case, ())
     return next(
         finding.p for finding in rounds_judge.fit_slots(process, rounds) if finding.name == "emitted 0"
@@ -83,9 +81,7 @@ def emitted_first(case: law.Case, rounds: law.Rounds) -> float:
 
 
 def test_default_trials_have_the_stated_power() -> None:
-    """The gate's own grid has no more tests than trials_for is asked for, and its power is stated
-    over them.
-    """
+    """The gate's grid has at most TESTS tests, the number that the stated power holds for."""
     laws = judge_laws(None, SEED, lambda *_: None)
     assert [check for check in laws.checks if not check.passed] == []
     assert laws.report["tests"] <= TESTS
@@ -106,18 +102,16 @@ def test_controls_library_without_a_fault_passes(name: str) -> None:
     assert min(finding.p for finding in found) > 1e-6
 
 
-BEYOND = [
+OTHER_FAULTS = [
     ("shared_random", "one text for a seed"),
     ("constant_seed", "calls without a seed"),
     ("draft_cache_behind", "two rounds"),
 ]
 
 
-@pytest.mark.parametrize(("fault", "check"), BEYOND)
+@pytest.mark.parametrize(("fault", "check"), OTHER_FAULTS)
 def test_what_one_round_does_not_show(fault: str, check: str) -> None:
-    """R11, R12, R16: faults of generators and of what a round leaves behind have a check of their own that
-    fails.
-    """
+    """R11, R12, R16: faults of the random numbers and of state kept between rounds fail their own check."""
     case = NAMED["K=4 rejection model T=1"]
     with controls().fault(fault):
         found = independence.judge_independence(case, 20000, SEED, controls())
@@ -134,9 +128,7 @@ def test_self_test() -> None:
 
 
 def test_a_runtime_that_is_off_is_found() -> None:
-    """The shipped library on a table that is off by twice the smallest difference, with a quarter of the
-    trials.
-    """
+    """The shipped library over a table that is off by twice SMALLEST_TV, with a quarter of the trials."""
     case, trials = NAMED["K=4 rejection model T=1"], law.trials_for(TESTS) // 4
     assert selftest.count_detections(case, 2 * law.SMALLEST_TV, 2, trials, law.FAMILY_ERROR / TESTS) == 2
     assert selftest.count_detections(case, 0.0, 2, trials, law.FAMILY_ERROR / TESTS) == 0
@@ -150,7 +142,7 @@ def test_holm() -> None:
 
 
 def test_dropped_draft_biases_the_emitted_token() -> None:
-    """Once drawn, judged: a drafter that drops low q shows in the emitted token alone."""
+    """A drafter that withholds drawn tokens of low q is found by the law of the emitted token alone."""
     case = law.Case("near draft", 1, "rejection", "model", Options(temperature=2.0), noise=0.5)
     with controls().fault("drop_low_q"):
         found = law.judge_case(case, TRIALS, SEED, controls())
@@ -181,9 +173,9 @@ def test_coupled_agreement_by_simulation() -> None:
     noise = rng.exponential(size=(200000, 5))
     a, b = (noise / p).argmin(1), (noise / q).argmin(1)
     counts = np.bincount(a[a == b], minlength=5)
-    law_of = exact.coupled_agreement(p, q)
+    expected = exact.coupled_agreement(p, q)
     assert (
-        stats.fit_p_value(np.append(counts, 200000 - counts.sum()), np.append(law_of, 1 - law_of.sum()))
+        stats.fit_p_value(np.append(counts, 200000 - counts.sum()), np.append(expected, 1 - expected.sum()))
         > 1e-4
     )
 
@@ -232,6 +224,6 @@ def test_two_sample() -> None:
 
 
 def test_impossible_outcome_has_p_zero() -> None:
-    """A token of probability zero is proof, not statistics."""
+    """One observed token of probability zero gives p = 0, whatever the other counts."""
     assert stats.fit_p_value(np.array([999, 1]), np.array([1.0, 0.0])) == 0.0
     assert stats.fit_p_value(np.array([1000, 0]), np.array([1.0, 0.0])) == 1.0

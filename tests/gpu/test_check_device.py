@@ -1,4 +1,4 @@
-"""check_device.py where no GPU is: which steps could run, budgets, verdicts."""
+"""check_device.py on a machine without a GPU: which steps could run, budgets, verdicts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_dry_run_says_what_each_step_lacks(
 def test_everything_that_may_be_missing_is_a_sentence(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bare machine: tools, packages, a bundle that is none and one that is damaged."""
+    """A machine without tools and packages, and a bundle whose manifest is damaged."""
     monkeypatch.setattr(script, "has_driver", lambda: True)
     monkeypatch.setattr(script.shutil, "which", lambda name: None)
     steps = {step.name: step.lacks for step in script.make_steps([], tmp_path / "out")}
@@ -59,7 +59,7 @@ def test_everything_that_may_be_missing_is_a_sentence(
 
 
 def test_the_checkout_is_the_package(script: ModuleType, tmp_path: Path) -> None:
-    """Nothing is installed: the command line of the links answers."""
+    """The package is laid out by links; nothing is installed."""
     script.link_package(tmp_path)
     script.link_package(tmp_path)  # again, over the first
     named = [sys.executable, "-c", "import specc.targets; print(specc.targets.__file__)"]
@@ -70,7 +70,7 @@ def test_the_checkout_is_the_package(script: ModuleType, tmp_path: Path) -> None
 
 
 def test_failures_say_why(script: ModuleType, tmp_path: Path) -> None:
-    """A program that is not there, one that hangs with a child of its own, one whose last line is a frame."""
+    """A missing program, one that hangs with a child process, one whose last line is the frame of a table."""
     python = sys.executable
     loop = "import subprocess, sys; print('waiting', flush=True); "
     hang = loop + "subprocess.run([sys.executable, '-c', 'while True: pass'])"
@@ -121,10 +121,10 @@ def test_budget_and_verdict(script: ModuleType, tmp_path: Path, monkeypatch: pyt
         script.Step("lacking", "no driver", [["false"]], 60),
         script.Step("skips itself", "", [[python, "-c", "import sys; print('no GPU'); sys.exit(77)"]], 60),
     ]
-    told: list[str] = []
-    results = script.check(steps, 100, tmp_path, lambda result: told.append(result.name))
+    reported: list[str] = []
+    results = script.check(steps, 100, tmp_path, lambda result: reported.append(result.name))
     assert [result.status for result in results] == ["passed", "skipped", "skipped"]
-    assert (results[0].said, results[2].said, told) == (
+    assert (results[0].said, results[2].said, reported) == (
         "last line",
         "no GPU",
         ["fine", "lacking", "skips itself"],

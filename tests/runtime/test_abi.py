@@ -39,7 +39,7 @@ FUNCTIONS = {
 }
 """In the order of the header."""
 CONTROLS = {"specc_fault_name", "specc_fault_set"}
-"""Of libspecc_controls.so besides."""
+"""Exported by libspecc_controls.so in addition."""
 SIZES = {
     "specc_certificate": 1080,
     "specc_open_options": 48,
@@ -64,7 +64,7 @@ SIZES = {
     "specc_certify_options": 56,
     "specc_decision": 64,
 }
-"""Bytes, where pointers have 8."""
+"""Bytes of each struct on a platform with 8-byte pointers."""
 
 
 def read_functions(header: str) -> list[str]:
@@ -91,7 +91,7 @@ def test_header_declares(header: str) -> None:
 
 
 def test_nothing_else_is_exported() -> None:
-    """The declared functions and ONNX Runtime's entry point; the controls library switches faults besides."""
+    """The declared functions and ONNX Runtime's entry point; the controls library adds the fault switches."""
     declared = {name for names in FUNCTIONS.values() for name in names.split()} | {"RegisterCustomOps"}
     assert read_exports(library()) == declared
     assert read_exports(controls()) == declared | CONTROLS

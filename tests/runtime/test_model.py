@@ -1,4 +1,4 @@
-"""Models, certificates, lifetimes and the library itself through the Python face."""
+"""Models, certificates, lifetimes and the library itself through the Python binding."""
 
 from __future__ import annotations
 

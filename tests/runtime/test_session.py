@@ -1,4 +1,4 @@
-"""Sessions through the Python face: requests, prompts, threads, lifetimes of a generation."""
+"""Sessions through the Python binding: requests, prompts, threads, lifetimes of a generation."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from specc.errors import InputError, RecipeError
 from specc.inspection.machine import is_here
 
 
-def test_every_profile_is_whole() -> None:
+def test_every_profile_is_complete() -> None:
     assert set(targets.list_names()) >= {"cpu-x86", "cpu-arm64"}
     for name in targets.list_names():
         profile = targets.load(name)
@@ -53,8 +53,8 @@ def test_each_tensorrt_takes_what_its_release_notes_say() -> None:
     assert six.builder.list_refused(["MatMul", "TensorScatter"]) == ["TensorScatter (TensorRT 10.15)"]
 
 
-def test_systems_that_are_not_there() -> None:
-    """The choice is named."""
+def test_unknown_systems_are_refused() -> None:
+    """The error names the nearest system, or says that the target has no systems."""
     with pytest.raises(InputError, match="no system '7.1' of this target; did you mean '7.2'?"):
         targets.load("jetson-agx-orin-64gb@7.1")
     with pytest.raises(InputError, match="'cpu-x86' has no choice of systems"):
@@ -62,7 +62,7 @@ def test_systems_that_are_not_there() -> None:
 
 
 def test_a_gpu_profile_needs_its_gpu_part(tmp_path: Path) -> None:
-    """And a whole one."""
+    """A missing and an incomplete GPU part are refused."""
     path = tmp_path / "board.yaml"
     good = "title: t\nmachines: [x]\nthreads: 4\nmemory_mb: 2048\nbandwidth_gb_s: 8\nbackend: tensorrt\n"
     path.write_text(good)
@@ -78,7 +78,7 @@ def test_unknown_profiles_name_the_nearest() -> None:
         targets.load("cpu-x68")
 
 
-def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+def test_a_profile_from_a_path(tmp_path: Path) -> None:
     path = tmp_path / "board.yaml"
     path.write_text("title: a board\nmachines: [AArch64]\nthreads: 4\nmemory_mb: 2048\nbandwidth_gb_s: 8\n")
     profile = targets.load(str(path))
@@ -93,7 +93,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
         ("machines: x", "machines is"),
     ],
 )
-def test_profiles_that_cannot_be(tmp_path: Path, line: str, found: str) -> None:
+def test_invalid_profiles_are_refused(tmp_path: Path, line: str, found: str) -> None:
     key = line.partition(":")[0]
     good = ["title: t", "machines: [x]", "threads: 4", "memory_mb: 2048", "bandwidth_gb_s: 8"]
     path = tmp_path / "board.yaml"

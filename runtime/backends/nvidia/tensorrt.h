@@ -11,8 +11,8 @@ extern "C" {
 /* printf style; the C core's specc_error under a name that C++ may take. */
 int tensorrt_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* An engine whose plan fits this GPU, platform and library: what is left is to load it. Taken over by
- * tensorrt_open, whatever it answers. */
+/* An engine whose plan fits this GPU, platform and library: what is left is to load it. tensorrt_open
+ * takes ownership of it, also when it fails. */
 typedef struct tensorrt_engine {
   specc_tensorrt_options options;
   cuda_gpu gpu;
@@ -24,7 +24,7 @@ typedef struct tensorrt_engine {
 } tensorrt_engine;
 int tensorrt_open(tensorrt_engine *engine, specc_backend *backend);
 void tensorrt_engine_free(tensorrt_engine *engine);
-void tensorrt_forget_plan(tensorrt_engine *engine); /* its bytes are no longer needed */
+void tensorrt_forget_plan(tensorrt_engine *engine); /* unmaps the plan's bytes after loading */
 
 #ifdef __cplusplus
 }

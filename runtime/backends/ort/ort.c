@@ -273,7 +273,7 @@ static bool all_within(const int64_t *values, int32_t n, int64_t end) {
  */
 static int check_call(const cache *c, int32_t rows, int32_t n_logits) {
   const engine *e = c->engine;
-  if (!e->layers) return SPECC_OK; /* hidden states are all it reads */
+  if (!e->layers) return SPECC_OK; /* an engine without a KV cache reads hidden states only */
   if (c->past_len < 0 || c->past_len > e->capacity - rows)
     return specc_error(SPECC_E_ARGUMENT,
         "a call of %d rows at length %d does not fit %d cache slots; lower the length", rows, c->past_len,
@@ -306,8 +306,8 @@ static int ort_run(void *opened, int32_t rows, int32_t n_logits) {
                     "a call", "check the bundle with `specc gate`");
 }
 
-/* Behind a mask even a stale entry must be a number that a cache could hold: 0 * NaN is NaN. So poison is
- * loud but finite. */
+/* A masked engine multiplies stale entries by a probability of 0, and 0 * NaN is NaN. So the poison is
+ * limited to large finite values, as a cache could hold. */
 static float limit_poison(float value) {
   return value != value ? 77.0f : value > 256.0f ? 256.0f : value < -256.0f ? -256.0f : value;
 }

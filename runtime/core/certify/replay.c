@@ -7,8 +7,8 @@
  * widths that no round of K + 1 rows uses); rollback passes keep 1, 2, ... rows of each call, random passes a
  * random number; mixed passes change the width from call to call; a pass on a fresh cache repeats the
  * reference, another one on a cache that was filled in other pieces. Rows are compared by all their bits. A
- * call that disagrees is made again twice as it was: an engine that does not repeat itself is told apart from
- * one whose rows lean on a slot. */
+ * call that disagrees is made again twice as it was: this tells an engine that is not reproducible from one
+ * whose rows depend on the slot. */
 #include "core/certify/replay.h"
 #include "core/numbers/clones.h"
 #include <math.h>
@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PIECES 600 /* farthest start of a window to which a cache is filled in small pieces */
+#define PIECES 600 /* the cache is filled again in small pieces only for windows that start at most here */
 
 /* What a row is compared with: its own width's, the reference, the other cache. */
 enum against { OWN_WIDTH, MIXED, SEGMENTS };
@@ -41,7 +41,7 @@ static int poison(measurement *m, int32_t past) {
   return m->model->target.poison(m->cache, past, values[measurement_random(m, 5)]);
 }
 
-/* ------------------------------------------------------------------ what a row says */
+/* ------------------------------------------------------------------ one row */
 __attribute__((format(printf, 3, 4))) static void note_evidence(
     measurement *m, enum evidence kind, const char *format, ...) {
   if (kind <= m->evidence) return;
@@ -104,7 +104,7 @@ static int compare_row(
   return disagrees;
 }
 
-/* The call just made, made again twice as it was: rows that change now depend on luck. */
+/* Repeats the last call twice, unchanged: rows that differ now are not reproducible. */
 static int repeat_call(measurement *m, int32_t width, int32_t real, int fresh) {
   const specc_io *io = fresh ? &m->fresh_io : &m->io;
   int32_t vocab = m->model->target.vocab, changed = -1;

@@ -3,7 +3,7 @@
 #define SPECC_REPLAY_H
 #include "core/certify/measurement.h"
 
-/* Measures the window m->start..m->end-1 into own[], broken[] and the counts of the certificate; thorough:
- * after rollbacks of every length too. */
+/* Measures the window m->start..m->end-1 into hashes[], broken[] and the counts of the certificate.
+ * is_thorough: also after rollbacks of every length. */
 int replay_window(measurement *m, int is_thorough);
 #endif

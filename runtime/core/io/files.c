@@ -21,7 +21,7 @@ int file_join(const char *folder, const char *name, char out[PATH_BYTES]) {
       "the path of %.64s has more than %d bytes; move the bundle to a shorter path", name, PATH_BYTES - 1);
 }
 
-static int cannot_read(const char *path) {
+static int refuse_unreadable(const char *path) {
   return specc_error(SPECC_E_IO, "%s cannot be read (%m); check the path and its permissions", path);
 }
 
@@ -29,7 +29,7 @@ static int cannot_read(const char *path) {
 static int open_regular(const char *path, int *fd, int64_t *bytes) {
   struct stat found;
   *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (*fd < 0) return cannot_read(path);
+  if (*fd < 0) return refuse_unreadable(path);
   if (!fstat(*fd, &found) && S_ISREG(found.st_mode)) return *bytes = found.st_size, SPECC_OK;
   close(*fd);
   return specc_error(SPECC_E_IO, "%s is not a regular file; put the file itself there", path);
@@ -52,7 +52,7 @@ static int read_open(int fd, const char *path, size_t bytes, char **data, size_t
   char *buffer = malloc(bytes + 1);
   if (!buffer) return specc_error(SPECC_E_MEMORY, "no memory left to read %s; close other programs", path);
   ssize_t got = read_fully(fd, buffer, bytes);
-  if (got < 0) return free(buffer), cannot_read(path);
+  if (got < 0) return free(buffer), refuse_unreadable(path);
   buffer[got] = 0;
   *data = buffer, *n = (size_t)got;
   return SPECC_OK;
@@ -80,7 +80,7 @@ static int hash_open(int fd, const char *path, char hex[65]) {
   specc_sha256_begin(&h);
   ssize_t got;
   while ((got = read_fully(fd, buffer, HASH_BYTES)) > 0) specc_sha256_add(&h, buffer, (size_t)got);
-  int code = got < 0 ? cannot_read(path) : SPECC_OK;
+  int code = got < 0 ? refuse_unreadable(path) : SPECC_OK;
   free(buffer);
   specc_sha256_end(&h, hex);
   return code;
@@ -107,32 +107,32 @@ int file_check(const char *path, int64_t bytes, const char *sha256) {
 }
 
 /* ------------------------------------------------------------------ id_bytes.bin */
-static uint32_t little_endian(const uint8_t *p) {
+static uint32_t read_little_endian(const uint8_t *p) {
   return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static int bad_table(const char *name, const char *what) {
+static int refuse_table(const char *name, const char *what) {
   return specc_error(
       SPECC_E_FORMAT, "%s is not an id-to-bytes table (%s); build the bundle again", name, what);
 }
 
 int id_bytes_read(const char *name, const void *data, size_t n_data, id_bytes *out) {
   const uint8_t *p = data;
-  if (n_data < 16 || memcmp(p, "SPCB", 4)) return bad_table(name, "it does not begin with SPCB");
-  if (little_endian(p + 4) != 1) return bad_table(name, "its version is not 1");
-  uint32_t n = little_endian(p + 8);
+  if (n_data < 16 || memcmp(p, "SPCB", 4)) return refuse_table(name, "it does not begin with SPCB");
+  if (read_little_endian(p + 4) != 1) return refuse_table(name, "its version is not 1");
+  uint32_t n = read_little_endian(p + 8);
   size_t header = 12 + 4 * ((size_t)n + 1);
   if (n < 1 || n > MAX_IDS || n_data < header)
-    return bad_table(name, "it is shorter than its number of ids needs");
+    return refuse_table(name, "it is shorter than its number of ids needs");
   uint32_t *offsets = malloc(((size_t)n + 1) * sizeof *offsets);
   if (!offsets) return specc_error(SPECC_E_MEMORY, "no memory left to read %s; close other programs", name);
   bool rising = true;
   for (size_t i = 0; i <= n; i++) {
-    offsets[i] = little_endian(p + 12 + 4 * i);
+    offsets[i] = read_little_endian(p + 12 + 4 * i);
     rising = rising && offsets[i] >= (i ? offsets[i - 1] : 0);
   }
   if (!rising || offsets[0] != 0 || offsets[n] != n_data - header)
-    return free(offsets), bad_table(name, "its offsets do not fit its bytes");
+    return free(offsets), refuse_table(name, "its offsets do not fit its bytes");
   *out = (id_bytes){.n = (int32_t)n, .offsets = offsets, .bytes = p + header};
   return SPECC_OK;
 }

@@ -69,8 +69,8 @@ static int open_ort(const manifest *m, const json *engine, const char *section, 
   return code ? code : specc_ort_backend(o, backend);
 }
 
-/* The plan's hash stands twice, beside what it was built for and in the list of files: a plan changed for
- * another is found. */
+/* The manifest holds the plan's hash twice: beside what the plan was built for, and in the list of files. A
+ * plan that was exchanged for another one makes them differ. */
 static int check_plan(const manifest *m, const json *engine, const char *section, const char *file) {
   const char *sha256;
   int code = manifest_hash(m, engine, section, "plan_sha256", &sha256);

@@ -1,4 +1,5 @@
-/* model.c - engines, ids and the verdict, put together; read-only once sessions run. */
+/* model.c - a model: target engine, drafter, id texts and the certificate in force, which decides whether
+ * speculation is on. Read-only once sessions run. */
 #include "core/model/model.h"
 #include "core/io/error.h"
 #include "specc_judge.h"
@@ -63,7 +64,8 @@ static int copy_texts(specc_model *m, const specc_model_parts *p) {
   return m->offsets && m->bytes ? SPECC_OK : SPECC_E_MEMORY;
 }
 
-/* What holds before anything was measured: nothing, or everything where the caller knows it. */
+/* The certificate before any measurement: none, or bit-exact for all widths where the caller vouches for it
+ * (assume_exact). */
 static void make_first_certificate(const specc_model *m, int exact, specc_certificate *c) {
   memset(c, 0, sizeof *c);
   c->kind = exact ? SPECC_CERT_BIT_EXACT : SPECC_CERT_NONE;

@@ -36,7 +36,8 @@ void workspace_free(workspace *w) {
   memset(w, 0, sizeof *w);
 }
 
-/* How many of n values are no logits; *top is the largest, in lanes because its order touches no bits. */
+/* How many of n values are no logits; *top is the largest, found in lanes: a maximum has the same bits in any
+ * order. */
 SPECC_CLONES static int32_t scan_logits(const float *logits, int32_t n, float *top) {
   float lane[16];
   int32_t bad[16] = {0}, i = 0;
@@ -59,18 +60,18 @@ SPECC_CLONES static int32_t scan_logits(const float *logits, int32_t n, float *t
   return bad[0];
 }
 
-/* logits to doubles; ids without a logit and -infinity are out. */
+/* logits to doubles; ids without a logit get -infinity. */
 SPECC_CLONES static void widen(const float *logits, int32_t n, int32_t n_ids, double *v) {
   for (int32_t i = 0; i < n; i++) v[i] = (double)logits[i];
   for (int32_t i = n; i < n_ids; i++) v[i] = -INFINITY;
 }
 
-/* Where an id stands in a row, -1 for nowhere. */
+/* Column of an id in a row, -1 if the row's map lacks it. */
 static int32_t find_column(const row *r, int32_t id) {
   return r->map ? r->map->column[id] : id;
 }
 
-/* Each id of the history once. */
+/* Applies the penalties to each id of the history once. */
 static void penalise(workspace *w, const specc_options *o, const row *r, double *v) {
   uint32_t stamp = ++w->stamp;
   if (!stamp) {
@@ -124,7 +125,7 @@ static int refuse_logits(const row *r, int32_t bad) {
       bad, id);
 }
 
-/* Whether penalties, bias and mask leave every logit as it is. */
+/* Whether there are no penalties, no bias and no mask. */
 static int is_unchanged(const specc_options *o, const row *r) {
   return o->repetition_penalty == 1 && o->presence_penalty == 0 && o->frequency_penalty == 0 && !o->n_bias &&
          !r->n_banned;
@@ -230,7 +231,7 @@ static void sort_candidates(const double *v, int32_t *order, int32_t n) {
   }
 }
 
-/* Ids that weigh at least `least`, and something at all, rising; few of most rows. */
+/* Ids whose weight is at least `least` > 0, rising; most rows have few. */
 SPECC_CLONES static int32_t gather_candidates(const double *v, int32_t n, double least, int32_t *order) {
   int32_t found = 0, i = 0;
   for (; i + 32 <= n; i += 32) {
@@ -249,11 +250,11 @@ SPECC_CLONES static int32_t gather_candidates(const double *v, int32_t n, double
  * Returns how many. */
 static int32_t find_candidates(
     workspace *w, const specc_options *o, const double *v, int32_t n, double whole) {
-  static const double leasts[] = {0x1p-10, 0x1p-20, 4.9406564584124654e-324};
+  static const double thresholds[] = {0x1p-10, 0x1p-20, 4.9406564584124654e-324};
   double wanted = o->top_p < 1 ? o->top_p * whole * (1 + 1e-9) : INFINITY, mass = 0;
   int32_t enough = o->top_k ? o->top_k : n, count = 0, found = 0, kept = 0, limit = BUCKETS;
-  for (int step = 0; step < 3; step++) { /* the last one takes all that weigh something */
-    found = gather_candidates(v, n, leasts[step], w->order);
+  for (int step = 0; step < 3; step++) { /* the last one takes all of positive weight */
+    found = gather_candidates(v, n, thresholds[step], w->order);
     mass = 0;
     for (int32_t i = 0; i < found; i++) mass += v[w->order[i]];
     if (o->top_k ? found >= enough : mass >= wanted) break;

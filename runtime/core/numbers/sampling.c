@@ -57,8 +57,7 @@ AVX2 __m256d race_uniform(__m256i high, __m256i low) {
   return _mm256_mul_pd(x, _mm256_set1_pd(1.0 / 4503599627370496.0));
 }
 
-/* The same numbers, twice four Philox blocks side by side; what lies above 32 bits of a lane is never looked
- * at. */
+/* The same numbers, 2 x 4 Philox blocks side by side; the upper 32 bits of a lane are never read. */
 __attribute__((target("avx2"))) static void race_numbers_avx2(
     int32_t first, noise n, int32_t position, double *u) {
   const __m256i m0 = _mm256_set1_epi64x(0xD2511F53), m1 = _mm256_set1_epi64x(0xCD9E8D57);
@@ -101,8 +100,7 @@ static void race_numbers(int32_t first, noise n, int32_t position, double *u) {
   #define race_numbers race_numbers_plain
 #endif
 
-/* Whether any of 64 could arrive before `best`: -log u is at least 1 - u, so most blocks need no logarithm.
- */
+/* Whether any of 64 ids could beat the time `best`. -log u >= 1 - u, so most blocks need no logarithm. */
 SPECC_CLONES static int is_race_possible(const double *p, const double *u, double best) {
   int possible = 0;
   for (int i = 0; i < 64; i++) possible |= 1.0 - u[i] < best * p[i] * (1 + 1e-9);
@@ -172,7 +170,7 @@ int32_t draw(const double *p, const int32_t *ids, int32_t n, int rule, noise noi
   return ids && at >= 0 ? ids[at] : at;
 }
 
-/* (p - q)+ into r; returns its sum. Outside a map q is zero, so that p stays there whole. */
+/* (p - q)+ into r; returns its sum. Ids outside a map have q = 0, so r is p there. */
 SPECC_CLONES static double compute_residual(const double *p, draft_token x, int32_t n, double *r) {
   const double *q = x.q;
   double lanes[16] = {0}, sum = 0;

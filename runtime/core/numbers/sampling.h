@@ -72,7 +72,8 @@ typedef struct draft_token {
   const double *q;
   const specc_draft_map *map;
 } draft_token;
-/* Judges x against p [n_ids]. Returns 1 if it is accepted, else 0 and *token, what is emitted instead. */
+/* The acceptance rule: verifies the draft token x against p [n_ids]. Returns 1 and *token = x.token if it is
+ * accepted, else 0 and *token, the replacement that is emitted. */
 int judge(
     workspace *w, const double *p, draft_token x, int rule, noise noise, int32_t position, int32_t *token);
 #endif

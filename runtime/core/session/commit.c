@@ -1,5 +1,5 @@
-/* commit.c - one transaction, token by token: end tokens, stop strings, max_new_tokens, usage and cache end
- * together. */
+/* commit.c - commits a round's tokens one by one until an end token, a stop string or max_new_tokens ends the
+ * generation, then rolls both KV caches back to the committed length. */
 #include "core/session/session.h"
 
 static bool is_end(const specc_session *s, int32_t token) {
@@ -26,7 +26,7 @@ static int commit_token(specc_session *s, int32_t token) {
 int session_commit(specc_session *s) {
   int finished = SPECC_RUNNING;
   for (int32_t i = 0; i < s->n_emitted && !finished; i++) finished = commit_token(s, s->emitted[i]);
-  s->length = s->n_tokens - 1;
+  s->length = s->n_tokens - 1; /* rollback: the KV cache keeps what precedes the last committed token */
   if (s->draft && s->stats.enabled && s->model->drafter.commit(s->draft, s->n_tokens - 1)) {
     s->k = 0;
     s->stats.enabled = 0;

@@ -1,20 +1,21 @@
-/* control.c - does a proposal pay? A node is proposed while what it brings is worth its row; when rounds cost
- * more than plain decoding, proposing pauses, for longer each time, and is tried again.
+/* control.c - how many tokens a round proposes. A node is proposed while its expected tokens are worth the
+ * cost of its row; when rounds cost more than plain decoding, proposing pauses, longer each time, and is
+ * tried again.
  *
- * What it may look at: committed tokens, costs in the certificate, and nodes up to a round's first rejection.
- * What stood behind that was dropped unseen; its draws come again from the same numbers, so a decision that
- * looked at it would bias the law. */
+ * It may use committed tokens, costs in the certificate, and nodes up to a round's first rejection, but no
+ * later node: the next round draws at that position from the same random numbers, so a decision that
+ * depends on the dropped draw would bias the law. */
 #include "core/session/control.h"
 #include <string.h>
 
-#define PRIOR 4.0    /* judged nodes that a first guess counts for */
-#define FADES 0.98   /* of all counts in a round: a source that stopped paying is tried again */
-#define RECENT 128.0 /* tokens before the costs are halved */
-#define WINDOW 12    /* rounds before a pause or a release is decided */
+#define PRIOR 4.0         /* judged nodes that a first guess counts for */
+#define DECAY 0.98        /* factor on all counts each round: a source that stopped paying is tried again */
+#define HALVE_AFTER 128.0 /* tokens after which tokens and costs are halved */
+#define WINDOW 12         /* rounds before a pause or a release is decided */
 #define PAUSE_FIRST 16
 #define PAUSE_LONGEST 256
-#define STOPS_BELOW 0.98 /* plain cost over real cost: hysteresis */
-#define TRUSTED_ABOVE 1.05
+#define PAUSE_BELOW 0.98 /* plain cost over real cost: hysteresis */
+#define RESET_ABOVE 1.05
 
 /* First guesses, in round numbers; a source's own counts soon outweigh them. */
 static double guess_first(int32_t source) {
@@ -61,14 +62,14 @@ bool control_is_paused(control *c) {
 void control_begin_round(control *c, int32_t k) {
   c->k = k;
   for (int32_t i = 0; i < SOURCES; i++) {
-    c->judged[i] *= FADES;
-    c->accepted[i] *= FADES;
+    c->judged[i] *= DECAY;
+    c->accepted[i] *= DECAY;
   }
   memset(c->source, 0, sizeof c->source);
   memset(c->unseen, 0, sizeof c->unseen);
 }
 
-/* Chance that all nodes before `depth` stand. */
+/* Probability that all nodes before `depth` are accepted. */
 static double estimate_reach(const control *c, int32_t depth) {
   double r = 1;
   for (int32_t i = 0; i < depth; i++) r *= estimate(c, c->source[i]);
@@ -100,9 +101,10 @@ static void count_node(control *c, int32_t source, bool accepted) {
   c->accepted[source] += accepted;
 }
 
-/* Nodes whose being there may be known: up to the first rejection, and on while they are no draws; the first
- * draw after it is known to be there, what it drew is not, nor what came of that. */
-static int32_t count_knowable(const specc_request *r, const specc_proposal *d, int32_t n_accepted) {
+/* How many nodes the cost may count without biasing the law: those up to the first rejection, and after it
+ * the nodes that were not drawn, up to and including the first one that was. That a draw took place there
+ * does not depend on its result; whether later nodes exist does. */
+static int32_t count_unbiased(const specc_request *r, const specc_proposal *d, int32_t n_accepted) {
   bool drawn = r->options.temperature > 0 && r->rule == SPECC_RULE_REJECTION;
   int32_t n = n_accepted + 1 < d->n ? n_accepted + 1 : d->n;
   for (; n < d->n; n++)
@@ -110,14 +112,14 @@ static int32_t count_knowable(const specc_request *r, const specc_proposal *d, i
   return n;
 }
 
-/* After WINDOW rounds: pause if they cost more than plain decoding, forget old pauses if they clearly paid.
- */
+/* Every WINDOW rounds: pause if rounds cost more than plain decoding; reset the pause length if they clearly
+ * paid. */
 static void decide_pause(control *c) {
   double gain = c->tokens * c->call_ms[0] / c->spent_ms;
   if (++c->window < WINDOW) return;
   c->window = 0;
-  if (gain > TRUSTED_ABOVE) c->pause = PAUSE_FIRST;
-  if (gain >= STOPS_BELOW) return;
+  if (gain > RESET_ABOVE) c->pause = PAUSE_FIRST;
+  if (gain >= PAUSE_BELOW) return;
   c->resume_in = c->pause;
   c->pause = c->pause * 2 < PAUSE_LONGEST ? c->pause * 2 : PAUSE_LONGEST;
   c->tokens = 16;
@@ -130,13 +132,13 @@ void control_count_round(control *c, const specc_request *r, const specc_proposa
     if (c->unseen[i] && d->q[i]) count_node(c, c->unseen[i], i < n_accepted);
   }
   if (n_accepted == d->n && d->n < c->k && c->unseen[d->n])
-    count_node(c, c->unseen[d->n], false); /* it ran and did not propose */
-  int32_t n = count_knowable(r, d, n_accepted), calls = n == d->n && n < c->k && c->unseen[n];
+    count_node(c, c->unseen[d->n], false); /* the drafter ran and proposed nothing */
+  int32_t n = count_unbiased(r, d, n_accepted), calls = n == d->n && n < c->k && c->unseen[n];
   for (int32_t i = 0; i < n; i++) calls += d->q[i] != NULL;
   if (!c->priced || (!d->n && !calls)) return;
   c->spent_ms += c->call_ms[n] + c->draft_ms * calls;
   c->tokens += n_accepted + 1;
-  if (c->tokens > RECENT) {
+  if (c->tokens > HALVE_AFTER) {
     c->tokens /= 2;
     c->spent_ms /= 2;
   }

@@ -71,7 +71,8 @@ static uint64_t draw_seed(void) {
   return (uint64_t)out[0] << 32 | out[1];
 }
 
-/* Why this request runs plain; 0: speculation is on. A model without a drafter was asked to be plain. */
+/* Reasons (SPECC_R_ bits) why this request decodes plainly; 0: speculation is on. A model without a drafter
+ * gives SPECC_R_REQUESTED. */
 static uint32_t find_reasons(const specc_model *m, const specc_request *r) {
   return m->reasons | (r->speculation && m->drafter.name ? 0 : SPECC_R_REQUESTED);
 }

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def inspect_bundle(folder: Path, threads: int = 0, certificates: Path | None = None) -> dict[str, Any]:
     """The JSON of `specc inspect`: every file is checked, the verdict comes from the certificate in force.
 
-    threads: 0 for the plan's; certificates: a further folder with some. Raises InputError for a folder that
-    is no bundle or is damaged.
+    threads: 0 for the plan's; certificates: an additional folder with certificates. Raises InputError for a
+    folder that is no bundle or is damaged.
     """
     from specc.runtime import Model
 
@@ -52,8 +52,9 @@ def inspect_bundle(folder: Path, threads: int = 0, certificates: Path | None = N
 
 
 def missing_certificate(manifest: Mapping[str, Any], error: SpeccError) -> dict[str, Any]:
-    """What stands for the certificate of a GPU's bundle that does not open here; else `error` is raised
-    again.
+    """In place of the certificate of a bundle that needs a GPU and does not open on this machine.
+
+    For a bundle that needs none, `error` is raised again.
     """
     from specc.runtime import Certificate
 

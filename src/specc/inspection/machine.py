@@ -1,4 +1,4 @@
-"""What this machine has of what running and building need, and which hardware target it is."""
+"""What running and building need, whether this machine has it, and which hardware target it is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from specc.targets import Hardware
 from specc.version import __version__
 
 NOT_RUN = "has not run on a GPU yet"
-"""Of code that compiles, and passes its tests over stand-ins for the GPU's libraries."""
+"""Said of code that compiles and passes its tests against stubs of the GPU's libraries."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing that running or building needs, as it was found here."""
+    """One thing that running or building needs, and whether this machine has it."""
 
     name: str
     value: str

@@ -25,7 +25,7 @@ from specc.runtime import Certificate, Event, Model, Session
 
 LEAST_GAIN = 1.05
 TIE = 1.02
-"""Speed-ups nearer than this are one: medians of a few calls decide no closer."""
+"""Two speed-ups whose ratio is below this count as equal: medians of a few calls cannot tell them apart."""
 TEMPERATURES = (0.0, 0.8)
 
 
@@ -53,7 +53,7 @@ class SpeedRow:
 
 @dataclass(frozen=True)
 class AcceptanceCount:
-    """What one prompt class, temperature and K did: no times but the drafter's."""
+    """Counts of one prompt class, temperature and K; the only times are the drafter's."""
 
     prompt_class: str
     temperature: float
@@ -173,9 +173,7 @@ class RoundTally:
 def measure_acceptance(
     session: Session, certificate: Certificate, name: str, work: Work, temperature: float, k: int
 ) -> AcceptanceCount:
-    """Generates and counts; every run of the same engine gives the same counts, except for the drafter's
-    time.
-    """
+    """Generates and counts. Counts are the same in every run of an engine; the drafter's times are not."""
     tally = RoundTally(certificate, k)
     draft_ms: list[float] = []
     draft_call_ms: list[float] = []
@@ -297,7 +295,7 @@ def load_prompt_classes(
 def make_prompt_classes(
     tokens: Sequence[int], context: int, seed: int, new_tokens: int = 48
 ) -> dict[str, Work]:
-    """`prose`: plain calibration text; `copy`: text that stands twice in the prompt, begun a second time."""
+    """`prose`: plain calibration text; `copy`: a text followed by its own first quarter."""
     new_tokens = max(1, min(new_tokens, context // 4))
     size = max(2, min(64, (context - new_tokens - 2) // 2))
     starts = [len(tokens) * i // 4 for i in range(1, 4)]
