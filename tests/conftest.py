@@ -74,6 +74,27 @@ def byte_tokenizer() -> str:
     return str(tokenizer.to_str())
 
 
+def fake_checkpoint(spec: Any) -> SimpleNamespace:
+    """A checkpoint with a byte-level tokenizer."""
+    text = byte_tokenizer()
+
+    def save_tokenizer(place: Path) -> Path:
+        (place / "tokenizer.json").write_text(text, encoding="utf-8")
+        return place / "tokenizer.json"
+
+    return SimpleNamespace(
+        spec=spec,
+        provenance={"source": "tiny"},
+        chat_template=TEMPLATE,
+        special_tokens={"bos_token": "<s>", "eos_token": "</s>"},
+        stop_ids=(),
+        strip_leading_space=False,
+        id_bytes=lambda: [b"", b"", *(bytes([i]) for i in range(256))],
+        save_tokenizer=save_tokenizer,
+        tokens=text,
+    )
+
+
 @pytest.fixture
 def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A checkpoint folder `tiny` and an exporter that writes a few bytes; `.exports` counts the exports."""
@@ -87,21 +108,7 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
     counter = SimpleNamespace(exports=0, folder=folder)
     shape = (258, 258, 2, 32, 4, 2, 8, 64, 2048)
     spec = ModelSpec("llama", *shape, True, (1,), 0, 20000, "i" * 64, "w" * 64, None, None)
-    text = byte_tokenizer()
-
-    def save_tokenizer(place: Path) -> Path:
-        (place / "tokenizer.json").write_text(text, encoding="utf-8")
-        return place / "tokenizer.json"
-
-    fake = SimpleNamespace(
-        spec=spec,
-        provenance={"source": "tiny"},
-        chat_template=TEMPLATE,
-        strip_leading_space=False,
-        id_bytes=lambda: [b"", b"", *(bytes([i]) for i in range(256))],
-        save_tokenizer=save_tokenizer,
-        tokens=text,
-    )
+    fake = fake_checkpoint(spec)
 
     def export(checkpoint: Any, engine: Any, place: Path, progress: Any = None) -> Any:
         counter.exports += 1

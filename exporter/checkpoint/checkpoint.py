@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specc.contracts.chat_template import find_turn_end
 from specc.contracts.model_spec import ModelSpec
 from specc.errors import InputError
+from specc.exporter.checkpoint.end_tokens import (
+    NO_OVERRIDES,
+    NamedTokens,
+    Overrides,
+    find_end_tokens,
+    read_folder_tokens,
+    read_gguf_special_tokens,
+    read_gguf_tokens,
+    read_named_strings,
+    read_special_tokens,
+    resolve_tokens,
+)
 from specc.exporter.checkpoint.gguf_cache import cache_gguf_reads
 from specc.exporter.checkpoint.gguf_header import GgufHeader, check_complete, read_gguf_header
 from specc.exporter.checkpoint.source import Source, find_source
@@ -27,14 +40,50 @@ class Checkpoint:
     """A checkpoint on this disk; everything is read when it is asked for."""
 
     source: Source
+    overrides: Overrides = NO_OVERRIDES
 
     @cached_property
     def spec(self) -> ModelSpec:
         """Sizes of the model from headers and configuration files; the weights are hashed, not loaded."""
         digest = hash_weights(self.source.path)
         if self.header is not None:
-            return read_gguf_spec(self.header, self.source, digest)
-        return read_folder_spec(self.source, self.tokens, digest)
+            spec = read_gguf_spec(self.header, self.source, digest)
+        else:
+            spec = read_folder_spec(self.source, self.tokens, digest)
+        return replace(spec, eos=self.find_ends(min(spec.vocab, spec.token_ids)))
+
+    def find_ends(self, count: int) -> tuple[int, ...]:
+        """The ids below `count` that end a text: those of the recipe, or all that the checkpoint names.
+
+        Raises InputError for an end token beyond them.
+        """
+        if self.overrides.eos is not None:
+            return resolve_tokens("eos", self.overrides.eos, count, self.named_tokens.by_id)
+        template, named = self.chat_template, self.named_tokens
+        turn_end = find_turn_end(template, self.special_tokens, named.controls) if template else None
+        return find_end_tokens(named, turn_end, count, self.source.path.name)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The recipe's stop ids. Raises TokenNotFound."""
+        count = min(self.spec.vocab, self.spec.token_ids)
+        return resolve_tokens("stop_ids", self.overrides.stop_ids, count, self.named_tokens.by_id)
+
+    @cached_property
+    def named_tokens(self) -> NamedTokens:
+        """Every token, and what the files name as ends."""
+        if self.header is not None:
+            return read_gguf_tokens(self.header.metadata, self.source.path.name)
+        return read_folder_tokens(self.source.path, self.tokens)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        """The strings by name that the chat template may use."""
+        if self.header is not None:
+            return read_gguf_special_tokens(self.header.metadata)
+        if self.chat_template is None:
+            return read_named_strings(self.source.path)
+        return read_special_tokens(self.source)
 
     @cached_property
     def header(self) -> GgufHeader | None:
@@ -55,7 +104,9 @@ class Checkpoint:
 
     @cached_property
     def chat_template(self) -> str | None:
-        """The Jinja text of the chat template, None when the checkpoint has none."""
+        """The Jinja text of the chat template, None when there is none; the recipe's where it has one."""
+        if self.overrides.template is not None:
+            return self.overrides.template
         if self.header is not None:
             text = self.header.metadata.get("tokenizer.chat_template")
             return None if text is None else str(text)
@@ -87,8 +138,11 @@ class Checkpoint:
         }
 
     def id_bytes(self) -> list[bytes]:
-        """The bytes that each id adds to decoded text; empty for special ids."""
-        return list_id_bytes(self.tokens)
+        """The bytes that each id adds to decoded text; empty for special ids and for control tokens that end
+        a text.
+        """
+        ends = {id for id in self.named_tokens.controls.values() if id in self.spec.eos}
+        return [b"" if id in ends else text for id, text in enumerate(list_id_bytes(self.tokens))]
 
     def save_tokenizer(self, folder: Path) -> Path:
         """Write tokenizer.json into `folder`."""
@@ -108,12 +162,14 @@ class Checkpoint:
         return () if dtype in ("F32", "GGUF") else (f"weights converted from {dtype} to fp32 for the build",)
 
 
-def open_checkpoint(source: str, revision: str | None = None, base: Path = Path()) -> Checkpoint:
+def open_checkpoint(
+    source: str, revision: str | None = None, base: Path = Path(), overrides: Overrides = NO_OVERRIDES
+) -> Checkpoint:
     """Find a checkpoint by the name that a recipe gives it; relative paths start at `base`.
 
     Raises InputError when it is missing, EnvironmentFault when the hub cannot be reached.
     """
-    return Checkpoint(find_source(source, revision, base))
+    return Checkpoint(find_source(source, revision, base), overrides)
 
 
 def load_module(source: Source) -> torch.nn.Module:

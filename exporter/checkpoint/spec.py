@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from specc.contracts.model_spec import ModelSpec
@@ -18,7 +17,10 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def read_gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec:
-    """Spec of a GGUF file. Raises InputError for an architecture or a rotary scaling that cannot be built."""
+    """Spec of a GGUF file without its end tokens.
+
+    Raises InputError for an architecture or a rotary scaling that cannot be built.
+    """
     meta, shapes = header.metadata, {t.name: t.dims for t in header.tensors}
     kind = str(meta.get("general.architecture"))
     check_gguf(kind, meta, shapes, source)
@@ -29,7 +31,6 @@ def read_gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec
     hidden, heads = number("embedding_length"), number("attention.head_count")
     tokens = dict(enumerate(meta["tokenizer.ggml.tokens"]))
     bos = meta.get("tokenizer.ggml.bos_token_id")
-    ends = {meta[k] for k in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id") if k in meta}
     return ModelSpec(
         architecture=kind,
         vocab=int(shapes.get("output.weight", shapes["token_embd.weight"])[1]),
@@ -42,7 +43,7 @@ def read_gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec
         intermediate=number("feed_forward_length"),
         max_context=number("context_length"),
         tied="output.weight" not in shapes,
-        eos=tuple(sorted(int(i) for i in ends)),
+        eos=(),
         bos=None if bos is None else int(bos),
         parameters=sum(t.elements for t in header.tensors),
         id_map_sha256=hash_id_map(tokens),
@@ -69,7 +70,10 @@ def check_gguf(kind: str, meta: dict[str, Any], shapes: dict[str, tuple[int, ...
 
 
 def read_folder_spec(source: Source, tokens: TokenizerJson, digest: str) -> ModelSpec:
-    """Spec of a folder. Raises InputError when config.json is missing or names an unknown rotary kind."""
+    """Spec of a folder without its end tokens.
+
+    Raises InputError when config.json is missing or names an unknown rotary kind.
+    """
     config = read_json(source.path / "config.json")
     if not config:
         raise InputError(
@@ -92,7 +96,7 @@ def read_folder_spec(source: Source, tokens: TokenizerJson, digest: str) -> Mode
         intermediate=int(config["intermediate_size"]),
         max_context=int(config["max_position_embeddings"]),
         tied="lm_head.weight" not in shapes,
-        eos=find_end_tokens(source.path, config, tokens),
+        eos=(),
         bos=bos if bos is not None else config.get("bos_token_id"),
         parameters=sum(count_elements(shape) for shape in shapes.values()),
         id_map_sha256=hash_id_map(tokens.by_id),
@@ -114,21 +118,6 @@ def check_rope(config: Mapping[str, Any], checkpoint: str) -> None:
             f"The checkpoint {checkpoint} has rope_type {kind!r}, whose positions cannot be put into a table;"
             f" use a checkpoint with one of {', '.join(ROPE_TYPES)}."
         )
-
-
-def find_end_tokens(folder: Path, config: dict[str, Any], tokens: TokenizerJson) -> tuple[int, ...]:
-    """All ids that end a text, from the configuration, the generation configuration and the tokenizer."""
-    ends = {
-        *list_ids(config.get("eos_token_id")),
-        *list_ids(read_json(folder / "generation_config.json").get("eos_token_id")),
-    }
-    of_tokenizer = find_token_id(read_json(folder / "tokenizer_config.json").get("eos_token"), tokens)
-    return tuple(sorted(ends | ({of_tokenizer} if of_tokenizer is not None else set())))
-
-
-def list_ids(value: Any) -> list[int]:
-    """An id, a list of ids or nothing, as a list."""
-    return [] if value is None else [int(v) for v in value] if isinstance(value, list) else [int(value)]
 
 
 def find_token_id(token: Any, tokens: TokenizerJson) -> int | None:

@@ -85,14 +85,17 @@ def test_all_end_tokens_are_joined(own: Path) -> None:
 @pytest.mark.parametrize("fault", ["first of the list", "configuration only"])
 def test_a_lost_end_token_is_found(fault: str, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R25 put back: a list cut to its first id, or a source that is not asked, and the test above fails."""
-    from specc.exporter.checkpoint import spec as inside
+    from specc.exporter.checkpoint import end_tokens as inside
 
     if fault == "first of the list":
-        whole = inside.list_ids
-        monkeypatch.setattr(inside, "list_ids", lambda value: whole(value)[:1])
+        read = inside.read_ids
+        monkeypatch.setattr(inside, "read_ids", lambda *arguments: read(*arguments)[:1])
     else:
+        listed = inside.list_folder_ends
         monkeypatch.setattr(
-            inside, "find_end_tokens", lambda folder, config, tokens: (config["eos_token_id"],)
+            inside,
+            "list_folder_ends",
+            lambda *arguments: [end for end in listed(*arguments) if end[0].endswith(" config.json")],
         )
     with pytest.raises(AssertionError):
         test_all_end_tokens_are_joined(own)

@@ -176,6 +176,6 @@ def test_a_second_begin_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert begin_counts() == [1, 1, 1]
     monkeypatch.setattr(Prompter, "encode_raw", lambda self, text: self._tokenizer.encode(text).ids)
     monkeypatch.setattr(
-        Prompter, "encode_chat", lambda self, messages: self.encode_raw(self.render(messages))
+        Prompter, "encode_chat", lambda self, messages, _: self.encode_raw(self.render(messages))
     )
     assert begin_counts() == [2, 2, 1]

@@ -15,6 +15,11 @@ from specc.cli.options import FOLDER, as_json, print_json, sampling_options, wit
 @click.argument("bundle", type=FOLDER)
 @click.option("-p", "--prompt", required=True, help="The prompt; `-` reads standard input.")
 @click.option("--raw", is_flag=True, help="Take the prompt as it stands, without the chat template.")
+@click.option(
+    "--special-tokens",
+    is_flag=True,
+    help="Special tokens in the prompt, such as <|im_end|>, are tokens; without this they are text.",
+)
 @click.option("--spec", type=click.Choice(["on", "off"]), default="on", help="Speculative decoding.")
 @click.option(
     "--rule", type=click.Choice(["rejection", "coupled"]), help="Acceptance rule; default rejection."
@@ -34,6 +39,7 @@ def run_verb(
     bundle: Path,
     prompt: str,
     raw: bool,
+    special_tokens: bool,
     spec: str,
     stats: bool,
     trust: bool,
@@ -49,8 +55,8 @@ def run_verb(
     options = {name: value for name, value in flags.items() if value is not None}
     options["speculation"] = spec == "on"
     text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if prompt == "-" else prompt
-    request = GenerateRequest(text, raw, threads, certificates, trust, options, record)
-    result = generate(bundle, request, ignore_text if as_json else print_piece)
+    request = GenerateRequest(text, raw, threads, certificates, trust, options, record, special_tokens)
+    result = generate(bundle, request, ignore_text if as_json else print_piece, print_note)
     if as_json:
         print_json(result)
     else:
@@ -64,6 +70,11 @@ def print_piece(text: str) -> None:
     """Show a piece of text at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def print_note(note: str) -> None:
+    """A note on the prompt, on standard error."""
+    click.echo(f"note: {note}", err=True)
 
 
 def ignore_text(_: str) -> None:

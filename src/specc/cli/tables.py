@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from specc.contracts.bundle.contents import NO_END
 from specc.contracts.costs import ENGINE_OVERHEAD
 from specc.contracts.plan import Plan
 from specc.gate.quality import describe_worst_groups
@@ -49,6 +51,7 @@ def print_build(result: Built) -> None:
         *(("chosen", sentence(facts)) for facts in [plan.choice] if facts),
         ("context", f"{plan.context} tokens, {format_megabytes(plan.memory.total)} of memory predicted"),
         ("speculation", describe_speculation(result)),
+        *(("note", note) for note in result.notes),
     ]
     groups = result.quality.get("target", {}).get("sensitivity")
     if groups:
@@ -112,6 +115,7 @@ def print_bundle(contents: Mapping[str, Any]) -> None:
         ),
         *((f"not in force: {Path(n['file']).name}", n["note"]) for n in certificate["notes"]),
         ("lint", format_lint(contents["lint"])),
+        *list_token_rows(contents["tokenizer"]),
         ("plan", f"K = {numbers['k']}, context {numbers['context']}, draft {numbers['draft']}"),
         ("weights", f"layers {numbers['schemes']['layers']}, head {numbers['schemes']['head']}"),
         *((f"products of {name}", format_types(types)) for name, types in contents["types"].items()),
@@ -120,6 +124,25 @@ def print_bundle(contents: Mapping[str, Any]) -> None:
         ("files", f"{len(contents['files'])}, {format_megabytes(total)}, all as hashed"),
     ]
     print_table(contents["name"], ("what", "value"), rows)
+
+
+def list_token_rows(tokenizer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """End, stop and begin tokens, and whether prompts go through a chat template."""
+    ends, stops, begin = tokenizer["eos"], tokenizer["stop_ids"], tokenizer["bos"]
+    template = "yes" if tokenizer["template"] else "no"
+    if tokenizer["template"] and tokenizer["prompt_template"] != "chat":
+        template = "yes, not used (prompt_template: none)"
+    return [
+        ("end tokens", ", ".join(map(format_token, ends)) or f"none: {NO_END}"),
+        *([("stop tokens", ", ".join(map(format_token, stops)))] if stops else []),
+        ("begin token", "none" if begin is None else format_token(begin)),
+        ("chat template", template),
+    ]
+
+
+def format_token(token: Mapping[str, Any]) -> str:
+    """An id with its string, whose brackets are not taken for markup."""
+    return escape(f"{token['id']} {token['token']}")
 
 
 def print_engines(engines: Mapping[str, Mapping[str, Any]]) -> None:

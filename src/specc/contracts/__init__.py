@@ -4,6 +4,7 @@ Reading order, which is also the order of imports (each module imports only ones
 
     files         files by path, size and hash
     scheme        how weights are stored
+    chat_template rendering of chat templates
     model_spec    what a checkpoint says about itself
     draft_kinds   one record a kind of drafter, and a recipe's drafter
     recipe        a recipe file, checked

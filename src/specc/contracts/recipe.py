@@ -11,7 +11,7 @@ from pathlib import Path
 
 from specc.contracts.draft_kinds import AUTO_DRAFT, Draft, read_draft
 from specc.contracts.scheme import DEFAULT_SCHEME, Scheme, read_scheme
-from specc.errors import RecipeError
+from specc.errors import InputError, RecipeError, describe_read_error
 from specc.yaml_table import Table, read_table
 
 K_LIMIT = 16
@@ -30,6 +30,8 @@ OPTIONS = (
     "logit_bias",
 )
 LARGEST_CONTEXT = 1 << 20
+MOST_TOKENS = 256
+"""Of a list of end tokens, as the runtime reads it."""
 KEYS = (
     "name",
     "target",
@@ -45,19 +47,36 @@ KEYS = (
     "dialect",
     "threads",
     "prompt_template",
+    "template",
+    "eos",
+    "stop_ids",
     "cache",
     "batch",
 )
 
 
+class TokenNotFound(InputError):
+    """A token of a recipe that the model does not have; `key`: the recipe's key."""
+
+    def __init__(self, key: str, found: str, allowed: str) -> None:
+        super().__init__(f"{found}; {allowed}")
+        self.key, self.found, self.allowed = key, found, allowed
+
+
 @dataclass(frozen=True)
 class Source:
     """A checkpoint: `package:NAME/FILE`, a local folder or GGUF file, or a hub id; revision for the hub
-    only.
+    only. The other fields are the recipe's, in place of what the checkpoint says.
     """
 
     checkpoint: str
     revision: str | None = None
+    template: str | None = None
+    """Jinja text of the chat template; None: the checkpoint's."""
+    eos: tuple[int | str, ...] | None = None
+    """End tokens as ids or strings; None: all that the checkpoint names."""
+    stop_ids: tuple[int | str, ...] = ()
+    """Further tokens at which a generation ends."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +176,7 @@ def load_recipe(path: str | Path) -> Recipe:
         file=root.file,
         text=root.source,
         name=read_name(root),
-        target=read_source(root.get_table("target", required=True)),
+        target=read_source(root),
         draft=AUTO_DRAFT if root.get("draft") == "auto" else read_draft(root.get_table("draft")),
         k=k,
         context=root.get_integer("context", None, (k or 1) + 2, LARGEST_CONTEXT, low_is="K + 2"),
@@ -203,10 +222,64 @@ def read_k(root: Table) -> int | None:
     return root.get_integer("k", None, 1, K_LIMIT, otherwise="or 'auto'")
 
 
-def read_source(table: Table) -> Source:
-    """The target's checkpoint; a scheme's spelling is checked where it is opened."""
+def read_source(root: Table) -> Source:
+    """The target's checkpoint with the recipe's template and end tokens; a scheme's spelling is checked
+    where it is opened.
+    """
+    table = root.get_table("target", required=True)
     table.check_keys("checkpoint", "revision")
-    return Source(table.get_text("checkpoint", None), table.get_optional_text("revision"))
+    return Source(
+        table.get_text("checkpoint", None),
+        table.get_optional_text("revision"),
+        read_template(root),
+        read_tokens(root, "eos"),
+        read_tokens(root, "stop_ids") or (),
+    )
+
+
+def read_tokens(root: Table, key: str) -> tuple[int | str, ...] | None:
+    """A list of tokens, each an id or a string of the tokenizer; None where the key is left out."""
+    if key not in root:
+        return None
+    listed = root.get(key)
+    if (
+        not isinstance(listed, list)
+        or len(listed) > MOST_TOKENS
+        or not all(
+            (type(token) is int and 0 <= token < 1 << 31) or (isinstance(token, str) and token)
+            for token in listed
+        )
+    ):
+        raise root.make_value_error(
+            key, f"a list is needed of at most {MOST_TOKENS} token ids or token strings"
+        )
+    return tuple(dict.fromkeys(listed))
+
+
+def read_template(root: Table) -> str | None:
+    """The text of the recipe's own chat template: written out, or in a file relative to the recipe."""
+    text = root.get_optional_text("template")
+    if text is None:
+        return None
+    if root.get("prompt_template") == "none":
+        raise root.make_error("template", "template is given and prompt_template is none", "keep one of them")
+    if not any(sign in text for sign in ("{{", "{%", "{#", "\n")):
+        try:
+            text = (Path(root.file).resolve().parent / text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            is_read_error = isinstance(error, (OSError, UnicodeDecodeError))
+            why = describe_read_error(error) if is_read_error else str(error)
+            raise root.make_error(
+                "template",
+                f"template is {text!r}, which cannot be read as a file ({why})",
+                "a file's path relative to the recipe is needed, or a Jinja text with {{ or {%",
+            ) from error
+    from specc.contracts.chat_template import check_template
+
+    problem = check_template(text)
+    if problem is not None:
+        raise root.make_error("template", f"template is no Jinja text: {problem}", "correct it")
+    return text
 
 
 def read_calibration_text(root: Table) -> str | None:

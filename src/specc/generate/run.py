@@ -31,29 +31,45 @@ class GenerateRequest:
     """Fields of specc.runtime.Request, in place of the bundle's own sampling options."""
     record: Path | None = None
     """Where a record goes that `specc gate --replay` judges again."""
+    parse_special: bool = False
+    """Whether special tokens that the prompt writes out are tokens, not text, within the chat template."""
 
 
-def encode_prompt(bundle: Bundle, request: GenerateRequest) -> list[int]:
-    """Ids of the prompt, by the chat template unless `raw`. Raises InputError for an empty one."""
+def encode_prompt(
+    bundle: Bundle, request: GenerateRequest, on_note: Callable[[str], None] = lambda _: None
+) -> list[int]:
+    """Ids of the prompt, by the chat template unless `raw`. Raises InputError for an empty one.
+
+    `on_note` gets each sentence about what the chat template does to the prompt.
+    """
     if not request.prompt:
         raise InputError("the prompt is empty; give some text with -p")
     if any("\ud800" <= letter <= "\udfff" for letter in request.prompt):
         raise InputError("the prompt is not valid UTF-8; write it in UTF-8")
     prompter = Prompter.from_bundle(bundle)
-    return prompter.encode_raw(request.prompt) if request.raw else prompter.encode_user(request.prompt)
+    if request.raw:
+        return prompter.encode_raw(request.prompt)
+    ids = prompter.encode_user(request.prompt, request.parse_special)
+    for note in prompter.notes:
+        on_note(note)
+    return ids
 
 
 def generate(
-    folder: Path, request: GenerateRequest, on_text: Callable[[str], None] = lambda _: None
+    folder: Path,
+    request: GenerateRequest,
+    on_text: Callable[[str], None] = lambda _: None,
+    on_note: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Generate, and return the JSON of `specc run`; `on_text` gets each piece of whole UTF-8 at once.
+    """Generate, and return the JSON of `specc run`; `on_text` gets each piece of whole UTF-8 at once, and
+    `on_note` each sentence about the prompt.
 
     An interrupt ends the generation; what is there is returned with `finish_reason` "cancelled".
     """
     from specc.runtime import Model
 
     bundle = verify_bundle(read_bundle(folder), request.trust)
-    ids = encode_prompt(bundle, request)
+    ids = encode_prompt(bundle, request, on_note)
     options = {**bundle.manifest["sampling"], **request.options}
     opened = Model.open(folder, threads=request.threads, certificates=request.certificates, trust=True)
     with opened as model, model.session() as session:

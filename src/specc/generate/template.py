@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from jinja2 import TemplateError, nodes
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing import TYPE_CHECKING
 
 from specc.contracts.bundle.manifest import Bundle
+from specc.contracts.chat_template import Messages, render_chat
 from specc.errors import InputError, describe_read_error
+from specc.generate.user_text import QuotingTokenizer, locate_contents
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-Messages = Sequence[Mapping[str, Any]]
-
-
-class Generation(Extension):
-    """`{% generation %}...{% endgeneration %}` marks the assistant's part for training; here it is its
-    content.
-    """
-
-    tags = {"generation"}
-
-    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        """The statements between the tags."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class Prompter:
@@ -54,11 +33,16 @@ class Prompter:
         bos: int | None,
         eos: Sequence[int],
         ids: int | None = None,
+        special_tokens: Mapping[str, str] | None = None,
     ) -> None:
+        """special_tokens: the strings that templates may name; None: those of `bos` and `eos`."""
         self._tokenizer, self._template = tokenizer, template
         self._bos, self._eos, self._ids = bos, tuple(eos), ids
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        self._special_tokens = self._tokens_of_ids() if special_tokens is None else dict(special_tokens)
+        self.notes = list[str]()
+        """What could not be done for a conversation, as sentences."""
 
     @classmethod
     def from_bundle(cls, bundle: Bundle) -> Prompter:
@@ -66,9 +50,8 @@ class Prompter:
         part = bundle.manifest["tokenizer"]
         chat = part["chat_template"] if bundle.manifest.get("prompt_template", "chat") == "chat" else None
         template = read_template(bundle.folder / chat) if chat else None
-        return cls(
-            load_tokenizer(bundle.folder / part["file"]), template, part["bos"], part["eos"], part["ids"]
-        )
+        tokenizer = load_tokenizer(bundle.folder / part["file"])
+        return cls(tokenizer, template, part["bos"], part["eos"], part["ids"], part.get("special_tokens"))
 
     @property
     def has_template(self) -> bool:
@@ -81,17 +64,32 @@ class Prompter:
         twice = self._bos is not None and ids[:2] == [self._bos, self._bos]
         return ids[1:] if twice else ids
 
-    def encode_chat(self, messages: Messages) -> list[int]:
-        """Ids of the rendered template; its begin token, if any, is the template's own."""
-        return list(self._tokenizer.encode(self.render(messages), add_special_tokens=False).ids)
+    def encode_chat(self, messages: Messages, parse_special: bool = False) -> list[int]:
+        """Ids of the rendered template; its begin token, if any, is the template's own.
 
-    def encode_user(self, text: str) -> list[int]:
+        Special tokens that the messages write out stay text unless `parse_special`.
+        """
+        text = self.render(messages)
+        if not parse_special:
+            contents = locate_contents(self.render, messages, self._quoting.pattern)
+            ids = None if contents is None else self._quoting.encode(text, contents)
+            if ids is not None:
+                return ids
+            self.notes.append(
+                "the chat template changes the text, so special tokens in it could not be told from the "
+                "template's own and were taken as tokens"
+            )
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a part of a message, in which special tokens stay text."""
+        return self._quoting.encode_text(text)
+
+    def encode_user(self, text: str, parse_special: bool = False) -> list[int]:
         """One question of a user; raw where the bundle has no template."""
-        return (
-            self.encode_chat([{"role": "user", "content": text}])
-            if self.has_template
-            else self.encode_raw(text)
-        )
+        if not self.has_template:
+            return self.encode_raw(text)
+        return self.encode_chat([{"role": "user", "content": text}], parse_special)
 
     def render(self, messages: Messages) -> str:
         """The conversation as text, ready for the assistant's turn. Raises InputError with the template's own
@@ -101,32 +99,30 @@ class Prompter:
             raise InputError(
                 "this bundle has no chat template; use --raw or put a template into the checkpoint"
             )
-        try:
-            compiled = self._environment.from_string(self._template)
-            return compiled.render(
-                messages=list(messages), add_generation_prompt=True, tools=None, **self._tokens
-            )
-        except (TemplateError, SecurityError, TypeError, ValueError) as error:
-            raise InputError(
-                f"the chat template refused the conversation: {error}; use --raw to go without"
-            ) from error
+        return render_chat(self._template, messages, self._special_tokens)
 
     @cached_property
-    def _environment(self) -> ImmutableSandboxedEnvironment:
-        extensions = [Generation, "jinja2.ext.loopcontrols"]
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=extensions
-        )
-        environment.filters["tojson"] = to_json
-        environment.globals.update(raise_exception=refuse, strftime_now=strftime_now)
-        return environment
+    def _quoting(self) -> QuotingTokenizer:
+        """Encodes the user's text without the tokens that steer the model."""
+        return QuotingTokenizer(self._tokenizer, list_control_tokens(self._tokenizer, self._template or ""))
 
-    @cached_property
-    def _tokens(self) -> dict[str, str]:
-        """Special tokens that templates may name."""
+    def _tokens_of_ids(self) -> dict[str, str]:
+        """Begin and end token by their ids, for a bundle that does not name its special tokens."""
         ends = [self._tokenizer.id_to_token(id) for id in self._eos]
         begin = self._tokenizer.id_to_token(self._bos) if self._bos is not None else None
         return {"bos_token": begin or "", "eos_token": next((end for end in ends if end), "")}
+
+
+def list_control_tokens(tokenizer: Tokenizer, template: str) -> dict[int, str]:
+    """Id -> string of the tokens that steer a model: the special ones, and added ones that the template
+    writes.
+    """
+    added = tokenizer.get_added_tokens_decoder()
+    return {
+        id: token.content
+        for id, token in added.items()
+        if token.content.strip() and (token.special or token.content in template)
+    }
 
 
 def read_template(path: Path) -> str:
@@ -147,18 +143,3 @@ def load_tokenizer(path: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises plain Exception
         raise InputError(f"{path} is no tokenizer ({error}); build the bundle again") from error
-
-
-def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    """`tojson` as chat templates expect it: no HTML escapes."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
-
-
-def refuse(message: str) -> None:
-    """`raise_exception(...)` of a template."""
-    raise TemplateError(message)
-
-
-def strftime_now(form: str) -> str:
-    """`strftime_now(...)` of a template."""
-    return datetime.now().strftime(form)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from specc.contracts.bundle.manifest import needs_gpu, read_bundle, verify_bundle
 from specc.contracts.reasons import explain_speculation
 from specc.errors import SpeccError
+from specc.generate.template import load_tokenizer
 
 if TYPE_CHECKING:
     from specc.runtime import Model
@@ -43,11 +44,31 @@ def inspect_bundle(folder: Path, threads: int = 0, certificates: Path | None = N
         "speculation": {"enabled": enabled, "reasons": reasons, "why": why},
         "certificate": certificate,
         "lint": manifest["lint"],
+        "tokenizer": describe_tokens(folder, manifest["tokenizer"], manifest.get("prompt_template", "chat")),
         "plan": manifest["plan"],
         "types": {name: part["types"] for name, part in manifest["engines"].items() if part.get("types")},
         "quality": manifest["quality"],
         "files": [asdict(file) for file in bundle.files],
         "provenance": manifest["provenance"],
+    }
+
+
+def describe_tokens(folder: Path, part: Mapping[str, Any], prompt_template: str) -> dict[str, Any]:
+    """End, stop and begin tokens with their strings, and whether prompts go through a chat template."""
+    tokenizer = load_tokenizer(folder / part["file"])
+    stop_ids = part.get("stop_ids", [])
+
+    def describe(id: int) -> dict[str, Any]:
+        return {"id": id, "token": tokenizer.id_to_token(id)}
+
+    return {
+        "ids": part["ids"],
+        "eos": [describe(id) for id in part["eos"] if id not in stop_ids],
+        "stop_ids": [describe(id) for id in stop_ids],
+        "bos": None if part["bos"] is None else describe(part["bos"]),
+        "special_tokens": part.get("special_tokens", {}),
+        "template": part["chat_template"] is not None,
+        "prompt_template": prompt_template,
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from specc import targets
 from specc.atomic import io_errors
+from specc.contracts.bundle.contents import NO_END
 from specc.contracts.bundle.manifest import Bundle
 from specc.contracts.bundle.writer import check_destination
 from specc.contracts.plan import Plan
@@ -48,6 +49,11 @@ class Built:
     also: tuple[Bundle, ...] = ()
     """The same recipe in further dialects."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know although the build went well."""
+        return () if self.bundle.manifest["tokenizer"]["eos"] else (NO_END,)
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON of `specc build`."""
         return {
@@ -61,6 +67,7 @@ class Built:
             "plan": self.bundle.manifest["plan"],
             "speculation": {"enabled": None if not self.reasons else False, "reasons": list(self.reasons)},
             "lint": list(self.lint),
+            "notes": list(self.notes),
             "cache": str(cache.root()),
         }
 

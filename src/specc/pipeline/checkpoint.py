@@ -35,6 +35,8 @@ class CheckpointRecord:
     base: Path
     spec: ModelSpec
     provenance: dict[str, Any]
+    stop_ids: tuple[int, ...]
+    """Of the recipe, as ids."""
     cached: bool
 
     def open(self) -> Checkpoint:
@@ -56,12 +58,18 @@ def record_of(source: Source, base: Path, facts: Mapping[str, Any], cached: bool
     """A record from the facts that the cache keeps."""
     spec = dict(facts["spec"])
     spec["eos"] = tuple(spec["eos"])
-    return CheckpointRecord(source, base, ModelSpec(**spec), dict(facts["provenance"]), cached)
+    return CheckpointRecord(
+        source, base, ModelSpec(**spec), dict(facts["provenance"]), tuple(facts["stop_ids"]), cached
+    )
 
 
 def facts_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Spec and provenance as the cache keeps them."""
-    return {"spec": asdict(checkpoint.spec), "provenance": dict(checkpoint.provenance)}
+    """Spec, provenance and stop ids as the cache keeps them."""
+    return {
+        "spec": asdict(checkpoint.spec),
+        "provenance": dict(checkpoint.provenance),
+        "stop_ids": list(checkpoint.stop_ids),
+    }
 
 
 @cache
@@ -69,8 +77,10 @@ def open_once(source: Source, base: Path) -> Checkpoint:
     """Open with the exporter. Raises EnvironmentFault without the packages of the extra `build`."""
     with require_build_extra():
         from specc.exporter.checkpoint.checkpoint import open_checkpoint
+        from specc.exporter.checkpoint.end_tokens import Overrides
 
-        return open_checkpoint(source.checkpoint, source.revision, base)
+        overrides = Overrides(source.template, source.eos, source.stop_ids)
+        return open_checkpoint(source.checkpoint, source.revision, base, overrides)
 
 
 @contextmanager

@@ -16,11 +16,21 @@ MARK = "\x01user\x01"
 
 
 def make_dialogue(checkpoint: Checkpoint) -> Dialogue:
-    """The target's dialogue; without a chat template the text alone, behind a begin token if there is one."""
+    """The target's dialogue; without a chat template the text alone, behind a begin token if there is one.
+
+    Special tokens in a user's text stay text, as in a prompt.
+    """
     from tokenizers import Tokenizer
 
     tokenizer, spec = Tokenizer.from_str(checkpoint.tokens.text), checkpoint.spec
-    prompter = Prompter(tokenizer, checkpoint.chat_template, spec.bos, spec.eos, spec.token_ids)
+    prompter = Prompter(
+        tokenizer,
+        checkpoint.chat_template,
+        spec.bos,
+        spec.eos,
+        spec.token_ids,
+        checkpoint.special_tokens,
+    )
     before, after = "", ""
     if prompter.has_template:
         before, _, after = prompter.render([{"role": "user", "content": MARK}]).partition(MARK)
@@ -32,4 +42,4 @@ def make_dialogue(checkpoint: Checkpoint) -> Dialogue:
         return str(tokenizer.decode(list(ids), skip_special_tokens=True))
 
     begin = [] if prompter.has_template or spec.bos is None else [spec.bos]
-    return Dialogue((*begin, *encode(before)), tuple(encode(after)), encode, decode)
+    return Dialogue((*begin, *encode(before)), tuple(encode(after)), prompter.encode_text, decode)

@@ -61,10 +61,16 @@ def pack_bundle(planned: Planned, contents: Contents, place: Path, clock: Clock)
 
 def tokenizer_part(planned: Planned, tokenizer: CacheEntry) -> TokenizerPart:
     """The manifest's view of the tokenizer."""
-    spec, facts = planned.target.spec, tokenizer.facts
-    has_template = bool(facts["has_chat_template"])
+    target, facts = planned.target, tokenizer.facts
     return TokenizerPart(
-        spec.token_ids, spec.id_map_sha256, facts["strip_leading_space"], spec.eos, spec.bos, has_template
+        ids=target.spec.token_ids,
+        id_map_sha256=target.spec.id_map_sha256,
+        strip_leading_space=facts["strip_leading_space"],
+        eos=target.spec.eos,
+        bos=target.spec.bos,
+        has_chat_template=bool(facts["has_chat_template"]),
+        special_tokens=dict(facts["special_tokens"]),
+        stop_ids=target.stop_ids,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from specc import targets
 from specc.atomic import io_errors
 from specc.contracts.plan import make_plan
-from specc.contracts.recipe import Recipe, Source
+from specc.contracts.recipe import Recipe, Source, TokenNotFound
 from specc.pipeline.cache import run_stage
 from specc.pipeline.checkpoint import CheckpointRecord, describe, require_build_extra
 from specc.pipeline.choice import apply_known_choice
@@ -38,13 +38,21 @@ def plan_recipe(recipe: Recipe, hardware: str | None) -> Planned:
     """
     device = targets.load(hardware or recipe.hardware)
     with io_errors(f"planning {recipe.name}"):
-        target = describe(recipe.target, recipe.folder)
+        target = describe_target(recipe)
         draft, part = None, recipe.draft.engine_part
         if part is not None and part.checkpoint:
             draft = describe(Source(part.checkpoint, part.revision), recipe.folder)
         head = read_recipe_head(recipe, target.spec)
     plan = make_plan(recipe, device, target.spec, draft.spec if draft else None, head)
     return apply_known_choice(Planned(plan, target, draft))
+
+
+def describe_target(recipe: Recipe) -> CheckpointRecord:
+    """The target's record. Raises RecipeError for a token of the recipe that the model does not have."""
+    try:
+        return describe(recipe.target, recipe.folder)
+    except TokenNotFound as error:
+        raise recipe.make_error(error.key, error.found, error.allowed) from None
 
 
 def compare_tokenizers(target: CheckpointRecord, draft: CheckpointRecord) -> list[str]:

@@ -30,6 +30,7 @@ def write_tokenizer(planned: Planned, clock: Clock) -> CacheEntry:
         inputs = {
             "model": [spec.weights_sha256, spec.id_map_sha256, spec.token_ids],
             "calibration": identify_text(path),
+            "chat": [planned.target.source.template, spec.eos],
             "code": code_hash(*CODE),
             "tools": tool_versions(),
         }
@@ -54,5 +55,6 @@ def write_files(target: CheckpointRecord, calibration: Path | None, folder: Path
     return {
         "strip_leading_space": bool(checkpoint.strip_leading_space),
         "has_chat_template": bool(checkpoint.chat_template),
+        "special_tokens": dict(checkpoint.special_tokens),
         "calibration": {"text": text.origin, "sha256": text.sha256, "ids": len(ids)},
     }

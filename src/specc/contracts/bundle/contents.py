@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from specc.contracts.bundle.manifest import FORMAT
@@ -16,6 +16,11 @@ from specc.contracts.plan import Plan
 MOST_INNER = 15
 """Tokens that a small draft proposes to a middle model at a time, as in specc.h."""
 
+NO_END = (
+    "the checkpoint names no end token, so an answer ends at a stop string, at --max-new-tokens or where the "
+    "context is full; write eos: [...] into the recipe"
+)
+
 
 @dataclass(frozen=True)
 class TokenizerPart:
@@ -27,6 +32,10 @@ class TokenizerPart:
     eos: tuple[int, ...]
     bos: int | None
     has_chat_template: bool
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    """Strings that the chat template may name."""
+    stop_ids: tuple[int, ...] = ()
+    """Ids at which a generation ends although they are no end tokens of the model."""
 
 
 def make_manifest(
@@ -133,14 +142,18 @@ def describe_drafter(draft: Draft, plan: Plan) -> dict[str, Any]:
 
 
 def describe_tokenizer(part: TokenizerPart) -> dict[str, Any]:
-    """The tokenizer's files and ids."""
+    """The tokenizer's files and ids. The runtime ends a generation at each id of `eos`, which therefore holds
+    the stop ids too.
+    """
     return {
         "file": "tokenizer.json",
         "ids": part.ids,
         "id_map_sha256": part.id_map_sha256,
         "bytes": ID_BYTES,
         "strip_leading_space": part.strip_leading_space,
-        "eos": list(part.eos),
+        "eos": sorted({*part.eos, *part.stop_ids}),
+        "stop_ids": list(part.stop_ids),
         "bos": part.bos,
+        "special_tokens": dict(part.special_tokens),
         "chat_template": "chat_template.jinja" if part.has_chat_template else None,
     }

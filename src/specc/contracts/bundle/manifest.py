@@ -137,6 +137,11 @@ def check_values(bundle: Bundle, path: Path) -> None:
         if type(number) is not int or not 0 <= number < 2**31:
             found = format_value(number)
             raise InputError(f"{path} has {found} as an end or begin token or as a width; {AGAIN}")
+    special_tokens = tokenizer.get("special_tokens", {})
+    if not isinstance(special_tokens, dict) or not all(type(v) is str for v in special_tokens.values()):
+        raise InputError(f"{path} has {format_value(special_tokens)} as its special tokens; {AGAIN}")
+    if not isinstance(tokenizer.get("stop_ids", []), list):
+        raise InputError(f"{path} has {format_value(tokenizer['stop_ids'])} as its stop ids; {AGAIN}")
     check_lint(bundle.manifest["lint"], path)
     options = {field.name for field in fields(Sampling)}
     for name, value in bundle.manifest["sampling"].items():
