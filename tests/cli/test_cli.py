@@ -184,6 +184,28 @@ def test_inspect(specc: Run, bundle: Path, asked: dict[str, Any]) -> None:
     assert "on: rows are bit-identical" in out and "width 1: 0.5" in out
 
 
+def test_inspect_shows_the_tokens(specc: Run, bundle: Path, asked: dict[str, Any]) -> None:
+    found = json.loads(specc("inspect", bundle, "--json")[1])["tokenizer"]
+    assert found["eos"] == [{"id": 1, "token": "</s>"}] and found["bos"] == {"id": 0, "token": "<s>"}
+    assert found["template"] is True and found["stop_ids"] == []
+    assert found["special_tokens"] == {"bos_token": "<s>", "eos_token": "</s>"}
+    rows = [
+        line.split("\u2502")[1:3] for line in specc("inspect", bundle)[1].splitlines() if "\u2502" in line
+    ]
+    shown = {name.strip(): value.strip() for name, value in rows}
+    assert shown["end tokens"] == "1 </s>" and shown["begin token"] == "0 <s>"
+    assert shown["chat template"] == "yes" and "stop tokens" not in shown
+
+
+@pytest.mark.parametrize(("flags", "ends"), [((), 0), (("--special-tokens",), 1)])
+def test_special_tokens_in_the_prompt(
+    specc: Run, bundle: Path, asked: dict[str, Any], flags: tuple[str, ...], ends: int
+) -> None:
+    """Text unless asked for; the template's own begin token is a token either way."""
+    code, _, err = specc("run", bundle, "-p", "</s> hello", *flags)
+    assert code == 0 and not err and asked["ids"].count(1) == ends and asked["ids"].count(0) == 1
+
+
 def test_inspect_finds_a_changed_byte(specc: Run, bundle: Path, asked: dict[str, Any]) -> None:
     (bundle / "target.onnx").write_bytes(b"graph of targeT")
     code, out, err = specc("inspect", bundle)

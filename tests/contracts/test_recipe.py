@@ -86,6 +86,17 @@ BAD = [
     ({"threads": -1}, "threads is -1", "whole numbers from 0"),
     ({"prompt_template": "alpaca"}, "prompt_template is 'alpaca'", "chat, none"),
     ({"name": "a/b"}, "name is 'a/b'", "letters, digits"),
+    ({"eos": 2}, "eos is 2", "a list is needed of at most 256 token ids or token strings"),
+    ({"eos": [True]}, "eos is [True]", "token ids or token strings"),
+    ({"eos": [-1]}, "eos is [-1]", "token ids or token strings"),
+    ({"eos": ["</s>", 2.5]}, "eos is ['</s>', 2.5]", "token ids or token strings"),
+    ({"eos": list(range(300))}, "eos is [0, 1", "at most 256"),
+    ({"stop_ids": "\n"}, "stop_ids is '\\n'", "a list is needed"),
+    ({"stop_ids": [""]}, "stop_ids is ['']", "token ids or token strings"),
+    ({"template": 3}, "template is 3", "a non-empty string"),
+    ({"template": "nowhere.jinja"}, "template is 'nowhere.jinja'", "a file's path relative to the recipe"),
+    ({"template": "{% for m in messages %}"}, "template is no Jinja text", "correct it"),
+    ({"template": "{{ m }}", "prompt_template": "none"}, "prompt_template is none", "keep one of them"),
 ]
 
 
@@ -172,3 +183,15 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not UTF-8"):
         load_recipe(tmp_path / "bytes.yaml")
+
+
+def test_template_ends_and_stops(write_recipe: Write) -> None:
+    """The template is written out, or stands in a file beside the recipe; they belong to the target."""
+    text = "{% for m in messages %}{{ m.content }}<e>{% endfor %}"
+    path = write_recipe(template=text, eos=[2, "<e>", 2], stop_ids=["\n"])
+    target = load_recipe(path).target
+    assert (target.template, target.eos, target.stop_ids) == (text, (2, "<e>"), ("\n",))
+    (path.parent / "chat.jinja").write_text(text)
+    assert load_recipe(write_recipe(template="chat.jinja")).target.template == text
+    plain = load_recipe(write_recipe()).target
+    assert (plain.template, plain.eos, plain.stop_ids) == (None, None, ())
