@@ -100,8 +100,23 @@ def resolve_tokens(
 
 def read_folder_tokens(folder: Path, tokens: TokenizerJson) -> NamedTokens:
     """The tokens of a folder with a tokenizer. Raises InputError for an end token that is no id."""
-    ends = list_folder_ends(folder, tokens.by_id)
-    return NamedTokens(tokens.by_id, ends, list_folder_controls(folder, tokens.json))
+    added = {int(token["id"]): token for token in tokens.json.get("added_tokens") or ()}
+    added = read_added_tokens(folder) | added
+    by_id = {id: str(token.get("content")) for id, token in added.items()} | tokens.by_id
+    controls = {str(t["content"]): id for id, t in added.items() if t.get("content") and is_control(t)}
+    return NamedTokens(by_id, list_folder_ends(folder, by_id), controls)
+
+
+def read_added_tokens(folder: Path) -> dict[int, Mapping[str, Any]]:
+    """The added tokens of tokenizer_config.json by id."""
+    listed = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder")
+    pairs = listed.items() if isinstance(listed, dict) else ()
+    return {int(id): token for id, token in pairs if id.isdecimal() and isinstance(token, dict)}
+
+
+def is_control(token: Mapping[str, Any]) -> bool:
+    """Whether an added token may end a turn: it is special, or written as control tokens are."""
+    return bool(token.get("special")) or is_bracketed(str(token["content"]))
 
 
 def list_folder_ends(folder: Path, by_id: Mapping[int, str]) -> list[Named]:
@@ -137,23 +152,6 @@ def content_of(token: Any) -> str | None:
     """A token given as a string or as {"content": ...}; None for neither."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
-
-
-def list_folder_controls(folder: Path, tokenizer: Mapping[str, Any]) -> dict[str, int]:
-    """Id by string of the added tokens that may end a turn, from tokenizer.json and tokenizer_config.json.
-
-    Those that are not marked special count where they are written as control tokens are, in angle brackets.
-    """
-    added = {int(token["id"]): token for token in tokenizer.get("added_tokens") or ()}
-    decoder = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder")
-    for id, token in (decoder if isinstance(decoder, dict) else {}).items():
-        if id.isdecimal() and isinstance(token, dict):
-            added.setdefault(int(id), token)
-    return {
-        str(token["content"]): id
-        for id, token in added.items()
-        if token.get("content") and (token.get("special") or is_bracketed(str(token["content"])))
-    }
 
 
 def is_bracketed(token: str) -> bool:

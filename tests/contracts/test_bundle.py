@@ -191,6 +191,19 @@ def test_names_of_the_tokenizer_are_files_of_the_bundle(
         read_bundle(forged(made.folder, made.manifest))
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("special_tokens", ["<s>"]), ("special_tokens", {"bos_token": 1}), ("stop_ids", 2)]
+)
+def test_tokens_of_another_kind(tmp_path: Path, parts: Parts, key: str, value: Any) -> None:
+    """A bundle without these keys is read as before."""
+    made, _ = write_bundle(tmp_path / "b", *parts)
+    del made.manifest["tokenizer"][key]
+    read_bundle(forged(made.folder, made.manifest))
+    made.manifest["tokenizer"][key] = value
+    with pytest.raises(InputError, match=key.replace("_", " ")):
+        read_bundle(forged(made.folder, made.manifest))
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path) -> str:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

@@ -145,6 +145,19 @@ def test_the_turn_end_is_the_control_token_behind_the_content(behind: str, found
     assert find_turn_end(template, {"eos_token": "</s>"}, controls) == found
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+        "{% endif %}{% endfor %}<e>{% endfor %}",
+        "{% if messages[-1].role != 'user' %}{{ raise_exception('user last') }}{% endif %}"
+        "{% for m in messages %}{{ m.content }}<e>{% endfor %}",
+    ],
+)
+def test_templates_with_wishes_of_their_own(template: str) -> None:
+    assert find_turn_end(template, {}, {"<e>": 1}) == 1
+
+
 def test_the_longest_of_two_control_tokens() -> None:
     assert find_turn_end("{{ messages[-1].content }}<e><n>", {}, {"<e>": 1, "<e><n>": 2}) == 2
 

@@ -92,6 +92,14 @@ def test_a_turn_end_need_not_be_marked_special(own: Path, is_special: bool) -> N
     assert checkpoint.spec.eos == (TURN,) and checkpoint.id_bytes()[TURN] == b""
 
 
+def test_an_end_token_of_tokenizer_config_alone(own: Path) -> None:
+    """Its id is beyond what tokenizer.json and the model know: refused, not dropped."""
+    added = {"300": {"content": "<late>", "special": True}}
+    change(own / "tokenizer_config.json", eos_token="<late>", added_tokens_decoder=added)
+    with pytest.raises(InputError, match="end token 300 in eos_token of tokenizer_config.json"):
+        opened(own).spec  # noqa: B018
+
+
 @pytest.mark.parametrize("id", [256, 100000, -1])
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
 def test_an_id_beyond_the_vocabulary_is_refused_by_name(own: Path, file: str, id: int) -> None:

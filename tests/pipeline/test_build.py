@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,7 +76,6 @@ def test_only_what_changed_is_done_again(
 def test_a_changed_checkpoint_is_seen(
     tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace
 ) -> None:
-    from dataclasses import replace
 
     build(write_recipe(), out=tmp_path / "b")
     (fake_model.folder / "model.safetensors").write_bytes(b"WEIGHTS")
@@ -204,7 +202,6 @@ def test_draft_with_another_tokenizer_is_refused(
     tmp_path: Path, write_recipe: Write, fake_model: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R22: two tokenizers of one size with two ids exchanged."""
-    from dataclasses import replace
 
     from specc.exporter.checkpoint.tokenizer import TokenizerJson
 
@@ -337,39 +334,3 @@ def test_a_quality_limit_that_is_missed_fails_the_build(
     with pytest.raises(JudgeError, match="not good enough: (kl|top1|perplexity_ratio) is"):
         build(write_recipe(gate=limits), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_the_manifest_holds_the_tokens_of_templates(
-    write_recipe: Write, fake_model: Any, tmp_path: Path
-) -> None:
-    """A generation ends at stop ids too; the model's own end tokens are those that are not among them."""
-    fake_model.checkpoint.stop_ids = (5,)
-    part = build(write_recipe(stop_ids=[5]), out=tmp_path / "b").bundle.manifest["tokenizer"]
-    assert part["special_tokens"] == {"bos_token": "<s>", "eos_token": "</s>"}
-    assert part["eos"] == [1, 5] and part["stop_ids"] == [5]
-
-
-def test_a_checkpoint_without_end_token_builds_with_a_note(
-    write_recipe: Write, fake_model: Any, tmp_path: Path, specc: Any
-) -> None:
-    fake_model.checkpoint.spec = replace(fake_model.spec, eos=())
-    built = build(write_recipe(), out=tmp_path / "b")
-    assert built.bundle.manifest["tokenizer"]["eos"] == []
-    assert len(built.notes) == 1 and built.as_dict()["notes"] == list(built.notes)
-    code, out, _ = specc("build", write_recipe(), "-o", tmp_path / "b")
-    assert code == 0 and "names no end token" in " ".join(out.split())
-
-
-def test_a_token_that_the_model_lacks_is_named_with_its_line(
-    write_recipe: Write, fake_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from specc.contracts.recipe import TokenNotFound
-
-    def refuse(source: Any, base: Path) -> Any:
-        raise TokenNotFound("eos", "eos has '<x>'", "a token of the model's tokenizer is needed, or its id")
-
-    monkeypatch.setattr("specc.pipeline.checkpoint.open_once", refuse)
-    path = write_recipe(eos=["<x>"])
-    line = path.read_text().splitlines().index('eos: ["<x>"]') + 1
-    with pytest.raises(RecipeError, match=rf"recipe.yaml:{line}: eos has '<x>'; a token of the model"):
-        build(path)

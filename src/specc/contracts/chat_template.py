@@ -132,23 +132,33 @@ def strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
+MARK = "specc:content"
+"""Stands for the assistant's content where a turn's end is looked for."""
+TURN = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": MARK})
+PROBES: tuple[Messages, ...] = (
+    TURN,
+    tuple({**message, "content": [{"type": "text", "text": message["content"]}]} for message in TURN),
+    (*TURN, {"role": "user", "content": "Hi"}),
+)
+"""Conversations in the forms that templates ask for: contents as strings or in parts, a user's turn last."""
+
+
 def find_turn_end(
     template: str, special_tokens: Mapping[str, str], control_tokens: Mapping[str, int]
 ) -> int | None:
     """Id of the control token that the template writes behind the assistant's content; it ends a turn.
 
-    control_tokens: id by string. None where no such token follows, or where the template refuses a
-    conversation of one user's and one assistant's message.
+    control_tokens: id by string. None where no such token follows, or where the template refuses every
+    conversation with an assistant's message.
     """
-    mark = "specc:content"
-    user, assistant = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": mark}
-    try:
-        text = render_chat(template, [user, assistant], special_tokens, add_generation_prompt=False)
-    except InputError:
-        return None
-    before, _, after = text.rpartition(mark)
-    if not before and mark not in text:
-        return None
-    after = after.lstrip()
-    following = [token for token in control_tokens if token.strip() and after.startswith(token.strip())]
-    return control_tokens[max(following, key=len)] if following else None
+    for messages in PROBES:
+        try:
+            text = render_chat(template, messages, special_tokens, add_generation_prompt=False)
+        except InputError:
+            continue
+        _, mark, after = text.rpartition(MARK)
+        if mark:
+            after = after.lstrip()
+            found = [token for token in control_tokens if token.strip() and after.startswith(token.strip())]
+            return control_tokens[max(found, key=len)] if found else None
+    return None

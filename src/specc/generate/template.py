@@ -13,7 +13,7 @@ from specc.errors import InputError, describe_read_error
 from specc.generate.user_text import QuotingTokenizer, locate_contents
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import AddedToken, Tokenizer
 
 
 class Prompter:
@@ -103,26 +103,25 @@ class Prompter:
 
     @cached_property
     def _quoting(self) -> QuotingTokenizer:
-        """Encodes the user's text without the tokens that steer the model."""
-        return QuotingTokenizer(self._tokenizer, list_control_tokens(self._tokenizer, self._template or ""))
+        """Encodes the user's text without the tokens that steer the model: special ones, those that the
+        bundle names, and added ones that the template writes.
+        """
+        named, template = set(self._special_tokens.values()), self._template or ""
+
+        def is_control(id: int, token: AddedToken) -> bool:
+            text = token.content
+            is_written = len(text) > 2 and text in template
+            return token.special or id in self._eos or text in named or is_written
+
+        added = self._tokenizer.get_added_tokens_decoder()
+        control = {id: t.content for id, t in added.items() if t.content.strip() and is_control(id, t)}
+        return QuotingTokenizer(self._tokenizer, control)
 
     def _tokens_of_ids(self) -> dict[str, str]:
         """Begin and end token by their ids, for a bundle that does not name its special tokens."""
         ends = [self._tokenizer.id_to_token(id) for id in self._eos]
         begin = self._tokenizer.id_to_token(self._bos) if self._bos is not None else None
         return {"bos_token": begin or "", "eos_token": next((end for end in ends if end), "")}
-
-
-def list_control_tokens(tokenizer: Tokenizer, template: str) -> dict[int, str]:
-    """Id -> string of the tokens that steer a model: the special ones, and added ones that the template
-    writes.
-    """
-    added = tokenizer.get_added_tokens_decoder()
-    return {
-        id: token.content
-        for id, token in added.items()
-        if token.content.strip() and (token.special or token.content in template)
-    }
 
 
 def read_template(path: Path) -> str:
