@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,3 +50,14 @@ def test_a_token_that_the_model_lacks_is_named_with_its_line(
     line = path.read_text().splitlines().index('eos: ["<x>"]') + 1
     with pytest.raises(RecipeError, match=rf"recipe.yaml:{line}: eos has '<x>'; a token of the model"):
         build(path)
+
+
+def test_special_tokens_in_prompts_of_the_training_data_stay_text(fake_model: Any) -> None:
+    """As in a prompt of `specc run`: the text between the ids before and after is encoded as text."""
+    from specc.pipeline.dialogue import make_dialogue
+
+    parts = {**vars(fake_model.checkpoint), "tokens": SimpleNamespace(text=fake_model.checkpoint.tokens)}
+    dialogue = make_dialogue(SimpleNamespace(**parts))  # type: ignore[arg-type]
+    ids = dialogue.encode_prompt("</s>hi")
+    assert ids.count(0) == 1 and ids.count(1) == 0
+    assert dialogue.decode(ids) == "<|user|></s>hi<|assistant|>"

@@ -266,13 +266,11 @@ def read_template(root: Table) -> str | None:
     if not any(sign in text for sign in ("{{", "{%", "{#", "\n")):
         try:
             text = (Path(root.file).resolve().parent / text).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError, ValueError) as error:
-            is_read_error = isinstance(error, (OSError, UnicodeDecodeError))
-            why = describe_read_error(error) if is_read_error else str(error)
-            raise root.make_error(
+        except (OSError, UnicodeDecodeError) as error:
+            raise root.make_value_error(
                 "template",
-                f"template is {text!r}, which cannot be read as a file ({why})",
-                "a file's path relative to the recipe is needed, or a Jinja text with {{ or {%",
+                f"which cannot be read as a file ({describe_read_error(error)}); a file's path relative to "
+                "the recipe is needed, or a Jinja text with {{ or {%",
             ) from error
     from specc.contracts.chat_template import check_template
 
