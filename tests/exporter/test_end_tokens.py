@@ -18,6 +18,8 @@ from specc.exporter.checkpoint.end_tokens import (
     read_gguf_special_tokens,
     read_gguf_tokens,
 )
+from specc.exporter.checkpoint.gguf_header import GgufHeader
+from specc.exporter.checkpoint.source import Source
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import tiny  # noqa: E402
@@ -208,3 +210,17 @@ def test_a_gguf_id_beyond_the_vocabulary(key: str) -> None:
 def test_the_strings_of_a_gguf_file() -> None:
     found = read_gguf_special_tokens({**GGUF, "tokenizer.ggml.padding_token_id": 2**32 - 1})
     assert found == {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "found"),
+    [(Overrides(), (2, 3)), (Overrides(eos=("a",)), (4,)), (Overrides(template="{{ messages }}"), (2,))],
+)
+def test_a_gguf_file_whose_turns_end_otherwise(overrides: Overrides, found: tuple[int, ...]) -> None:
+    """llama.cpp#6745: eos is </s>, the template's turns end with <|im_end|>; target and draft alike."""
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    checkpoint = Checkpoint(Source("m", Path("m.gguf"), None), overrides)
+    header = GgufHeader({**GGUF, "tokenizer.chat_template": template}, (), 0)
+    checkpoint.__dict__["header"] = header
+    assert checkpoint.find_ends(6) == found
+    assert checkpoint.special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}

@@ -74,6 +74,16 @@ def sentence_piece(prepend: str = "first") -> Tokenizer:
     return made
 
 
+def legacy() -> Tokenizer:
+    """The older form of Llama 2's: a normalizer writes the marks, in every part between added tokens."""
+    made = sentence_piece()
+    made.pre_tokenizer = None
+    made.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    return made
+
+
 def unigram() -> Tokenizer:
     """Unigram with a normalizer, and control tokens that are matched in the normalized text."""
     pieces = [
@@ -93,6 +103,7 @@ TOKENIZERS = {
     "controls added": lambda: byte_level(False),
     "first": sentence_piece,
     "always": lambda: sentence_piece("always"),
+    "legacy": legacy,
     "unigram": unigram,
 }
 

@@ -30,8 +30,8 @@ OPTIONS = (
     "logit_bias",
 )
 LARGEST_CONTEXT = 1 << 20
-MOST_TOKENS = 256
-"""Of a list of end tokens, as the runtime reads it."""
+MOST_TOKENS = 100
+"""Of one list of end tokens; the runtime reads 256 of all together."""
 KEYS = (
     "name",
     "target",
