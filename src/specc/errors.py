@@ -5,6 +5,9 @@ Each message is one sentence: what was found, where, and what to do.
 
 from __future__ import annotations
 
+TRACEBACK = "SPECC_TRACEBACK"
+"""Environment variable that shows the traceback of any error of the command line."""
+
 
 class SpeccError(Exception):
     """Base of all errors that the command line prints without a traceback."""
@@ -45,6 +48,23 @@ class RuntimeFault(SpeccError):
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
+
+
+class InternalFault(SpeccError):
+    """A fault of specc itself: neither the input nor the machine is to blame."""
+
+    exit_code = 70
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}; this is a fault of specc: report it with the command and its traceback, which "
+            f"{TRACEBACK}=1 in the environment shows"
+        )
+
+
+def describe_unexpected(error: BaseException) -> str:
+    """An exception that nobody foresaw, in one line of at most 300 letters."""
+    return " ".join(f"unexpected {type(error).__name__}: {error}".split())[:300].rstrip(": ")
 
 
 def describe_read_error(error: OSError | UnicodeDecodeError) -> str:

@@ -1,5 +1,5 @@
 """The command line: parses, calls one function, prints. Exit 0 ok, 1 a judge said no, 2
-usage, 3 environment.
+usage, 3 environment, 70 a fault of specc itself.
 """
 
 from __future__ import annotations
@@ -7,12 +7,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 from contextlib import suppress
 from importlib import import_module
 
 import click
 
-from specc.errors import SpeccError
+from specc.errors import TRACEBACK, InternalFault, SpeccError, describe_unexpected
 from specc.version import __version__
 
 VERBS = (
@@ -44,7 +45,7 @@ for _verb in VERBS:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: one sentence on standard error for every mistake, a traceback only for our own."""
+    """Entry point: one sentence on standard error for every mistake; a traceback on request."""
     open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -62,6 +63,11 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except OSError as error:
         code = print_error(format_os_error(error), 3)
+    except MemoryError:
+        code = print_error("the memory of this machine is not enough; free some or use another machine", 3)
+    except Exception as error:  # nobody foresaw it: the fault is ours, and 1 would say that a judge said no
+        fault = InternalFault(describe_unexpected(error))
+        code = print_error(str(fault), fault.exit_code)
     flush_outputs()
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -98,7 +104,9 @@ def format_usage_error(error: click.ClickException) -> str:
 
 
 def print_error(message: str, code: int) -> int:
-    """Print the sentence; returns the exit code."""
+    """Print the sentence, after the traceback where the environment asks for it; returns the exit code."""
     with suppress(OSError):
+        if os.environ.get(TRACEBACK) and sys.exc_info()[0] is not None:
+            click.echo(traceback.format_exc(), err=True)
         click.echo(f"specc: {message}", err=True)
     return code
