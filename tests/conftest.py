@@ -122,6 +122,7 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
     code_hash.cache_clear()
     monkeypatch.setattr("specc.pipeline.checkpoint.open_once", lambda source, base: fake)
     monkeypatch.setattr("specc.exporter.export.export_graph", export)
+    monkeypatch.setattr("specc.pipeline.opening.call_model", lambda bundle: None)  # its graphs are no graphs
     monkeypatch.setattr("specc.gate.lint.lint_file", lambda path, engine="auto": [])
     groups = [{"group": f"layer {i}", "kl": 0.01 * i, "top1": 0.9} for i in range(5)]
     monkeypatch.setattr("specc.exporter.check.sensitivity.measure_sensitivity", lambda *_: groups)

@@ -31,10 +31,11 @@ def read_gguf_spec(header: GgufHeader, source: Source, digest: str) -> ModelSpec
     hidden, heads = number("embedding_length"), number("attention.head_count")
     tokens = dict(enumerate(meta["tokenizer.ggml.tokens"]))
     bos = meta.get("tokenizer.ggml.bos_token_id")
+    vocab = int(shapes.get("output.weight", shapes["token_embd.weight"])[1])
     return ModelSpec(
         architecture=kind,
-        vocab=int(shapes.get("output.weight", shapes["token_embd.weight"])[1]),
-        token_ids=len(tokens),
+        vocab=vocab,
+        token_ids=min(len(tokens), vocab),
         layers=number("block_count"),
         hidden=hidden,
         heads=heads,
@@ -87,7 +88,7 @@ def read_folder_spec(source: Source, tokens: TokenizerJson, digest: str) -> Mode
     return ModelSpec(
         architecture=str(config.get("model_type")),
         vocab=int(config["vocab_size"]),
-        token_ids=tokens.count,
+        token_ids=min(tokens.count, int(config["vocab_size"])),
         layers=int(config["num_hidden_layers"]),
         hidden=hidden,
         heads=heads,

@@ -46,6 +46,27 @@ class TokenizerJson:
         return max(self.by_id) + 1
 
 
+def check_rows(tokens: TokenizerJson, name: str, rows: int, ends: tuple[int, ...]) -> None:
+    """Raise InputError unless the tokenizer of the checkpoint `name` fits an embedding of `rows` rows.
+
+    Added tokens past the last row are harmless until a prompt holds one. Ordinary ones are not, since any
+    text may hold them; nor are the `ends`, which must be tokens with a row.
+    """
+    added = {int(token["id"]) for token in tokens.json.get("added_tokens") or ()}
+    for i in sorted({i for i in tokens.by_id if i not in added}.union(ends)):
+        kind = "end token" if i in ends else "token"
+        if i in tokens.by_id and i >= rows:
+            raise InputError(
+                f"the tokenizer of the checkpoint {name!r} has the {kind} {tokens.by_id[i]!r} with id {i}, "
+                f"but the embedding has {rows} rows; take the tokenizer that the model was trained with"
+            )
+        if i not in tokens.by_id:
+            raise InputError(
+                f"the checkpoint {name!r} has the {kind} {i}, which its tokenizer of {tokens.count} ids does "
+                "not know; correct eos_token_id in its config.json and generation_config.json"
+            )
+
+
 def hash_id_map(by_id: dict[int, str]) -> str:
     """SHA-256 over the sorted (id, token) pairs."""
     digest = hashlib.sha256()

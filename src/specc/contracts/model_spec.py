@@ -13,7 +13,7 @@ class ModelSpec:
     vocab: int
     """Columns of the logits (rows of the LM head); may be more than `token_ids`."""
     token_ids: int
-    """Ids that the tokenizer knows."""
+    """Ids that the tokenizer knows and the embedding has a row for."""
     layers: int
     hidden: int
     heads: int

@@ -59,10 +59,13 @@ class Prompter:
         return self._template is not None
 
     def encode_raw(self, text: str) -> list[int]:
-        """Ids of the text as it stands; a begin token that is already written out is not put there twice."""
+        """Ids of the text as it stands; a begin token that is already written out is not put there twice.
+
+        Raises InputError for a token that the model has no row for.
+        """
         ids = list(self._tokenizer.encode(text, add_special_tokens=True).ids)
         twice = self._bos is not None and ids[:2] == [self._bos, self._bos]
-        return ids[1:] if twice else ids
+        return self._check(ids[1:] if twice else ids)
 
     def encode_chat(self, messages: Messages, parse_special: bool = False) -> list[int]:
         """Ids of the rendered template; its begin token, if any, is the template's own.
@@ -74,12 +77,12 @@ class Prompter:
             contents = locate_contents(self.render, messages, self._quoting.pattern)
             ids = None if contents is None else self._quoting.encode(text, contents)
             if ids is not None:
-                return ids
+                return self._check(ids)
             self.notes.append(
                 "the chat template changes the text, so special tokens in it could not be told from the "
                 "template's own and were taken as tokens"
             )
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return self._check(list(self._tokenizer.encode(text, add_special_tokens=False).ids))
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of a part of a message, in which special tokens stay text."""
@@ -90,6 +93,10 @@ class Prompter:
         if not self.has_template:
             return self.encode_raw(text)
         return self.encode_chat([{"role": "user", "content": text}], parse_special)
+
+    def _check(self, ids: list[int]) -> list[int]:
+        """The ids, all of which the model has. Raises InputError."""
+        return ids if self._ids is None else check_ids(ids, self._ids, "the prompt", self._tokenizer)
 
     def render(self, messages: Messages) -> str:
         """The conversation as text, ready for the assistant's turn. Raises InputError with the template's own
@@ -122,6 +129,18 @@ class Prompter:
         ends = [self._tokenizer.id_to_token(id) for id in self._eos]
         begin = self._tokenizer.id_to_token(self._bos) if self._bos is not None else None
         return {"bos_token": begin or "", "eos_token": next((end for end in ends if end), "")}
+
+
+def check_ids(ids: list[int], count: int, where: str, tokenizer: Tokenizer | None = None) -> list[int]:
+    """The ids. Raises InputError for one that a model of ids 0 to `count` - 1 has no row for."""
+    past = next((id for id in ids if id >= count), None)
+    if past is None:
+        return ids
+    token = "" if tokenizer is None else f" {tokenizer.id_to_token(past)!r}"
+    raise InputError(
+        f"{where} holds the token{token} with id {past}, for which the model has no embedding row (its ids "
+        f"are 0 to {count - 1}); leave it out"
+    )
 
 
 def read_template(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Stage 9: the manifest is written and the bundle put in place, whole or not at all."""
+"""Stage 9: the manifest is written, the bundle opened once and put in place, whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from specc.contracts.bundle.contents import TokenizerPart, make_manifest
 from specc.contracts.bundle.manifest import CERTIFICATES, Bundle
 from specc.contracts.bundle.writer import write_bundle
+from specc.pipeline import opening
 from specc.pipeline.cache import CacheEntry, tool_versions
 from specc.pipeline.checkpoint import CheckpointRecord
 from specc.pipeline.clock import Clock
@@ -39,7 +40,10 @@ class Packed:
 
 
 def pack_bundle(planned: Planned, contents: Contents, place: Path, clock: Clock) -> Packed:
-    """Write the bundle into the folder `place`. Raises EnvironmentFault where the disk refuses."""
+    """Write the bundle into the folder `place`, once it has been opened.
+
+    Raises EnvironmentFault where the disk refuses, InternalFault for a bundle that cannot be opened.
+    """
     with clock.stage("pack") as hit:
         engines, tokenizer = contents.engines, contents.tokenizer
         entries = [*engines.entries, tokenizer, *write_draft_files(planned.plan)]
@@ -54,7 +58,7 @@ def pack_bundle(planned: Planned, contents: Contents, place: Path, clock: Clock)
             provenance_of(planned, tokenizer),
             engines.parts,
         )
-        bundle, written = write_bundle(place, manifest, sources)
+        bundle, written = write_bundle(place, manifest, sources, opening.open_new_bundle)
         hit(not written)
     return Packed(bundle, written)
 

@@ -40,17 +40,24 @@ def write_tokenizer(planned: Planned, clock: Clock) -> CacheEntry:
 
 
 def write_files(target: CheckpointRecord, calibration: Path | None, folder: Path) -> dict[str, Any]:
-    """Write the tokenizer's files and the calibration ids into `folder`."""
-    from specc.calib.tokens import load_text, tokenize_text
-    from specc.generate.template import load_tokenizer
+    """Write the tokenizer's files and the calibration ids into `folder`.
 
-    checkpoint = target.open()
-    checkpoint.save_tokenizer(folder)
-    (folder / "id_bytes.bin").write_bytes(encode_id_bytes(checkpoint.id_bytes()))
+    Raises InputError for a tokenizer whose tokens are past the embedding's last row.
+    """
+    from specc.calib.tokens import load_text, tokenize_text
+    from specc.exporter.checkpoint.tokenizer import TokenizerJson, check_rows
+    from specc.generate.template import check_ids, load_tokenizer
+
+    checkpoint, spec = target.open(), target.spec
+    json_file = checkpoint.save_tokenizer(folder)
+    tokens = TokenizerJson(json_file.read_text(encoding="utf-8"))
+    check_rows(tokens, target.source.checkpoint, spec.vocab, spec.eos)
+    (folder / "id_bytes.bin").write_bytes(encode_id_bytes(checkpoint.id_bytes()[: spec.token_ids]))
     if checkpoint.chat_template:
         (folder / TEMPLATE).write_text(checkpoint.chat_template, encoding="utf-8")
-    text, tokenizer = load_text(calibration), load_tokenizer(folder / "tokenizer.json")
+    text, tokenizer = load_text(calibration), load_tokenizer(json_file)
     ids = tokenize_text(lambda part: tokenizer.encode(part, add_special_tokens=False).ids, text)
+    check_ids(ids, spec.token_ids, f"the calibration text {text.origin}")
     (folder / "calibration.bin").write_bytes(encode_calibration(ids))
     return {
         "strip_leading_space": bool(checkpoint.strip_leading_space),

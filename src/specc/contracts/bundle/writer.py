@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,23 @@ from specc.errors import EnvironmentFault, InputError
 
 
 def write_bundle(
-    place: Path, manifest: Mapping[str, Any], sources: Mapping[str, tuple[Path, File]]
+    place: Path,
+    manifest: Mapping[str, Any],
+    sources: Mapping[str, tuple[Path, File]],
+    check: Callable[[Path], None] | None = None,
 ) -> tuple[Bundle, bool]:
     """Write the bundle to `place`: `sources` maps each path to the real file and what it must be.
 
     Returns the bundle and whether anything was written: a whole bundle that stands there already stays as it
-    is, certificates included. Raises InputError (`place` is something else), EnvironmentFault (disk full,
-    damaged cache).
+    is, certificates included. `check` gets the folder of the whole bundle before it is put in place, and what
+    it raises leaves `place` as it was. Raises InputError (`place` is something else), EnvironmentFault (disk
+    full, damaged cache).
     """
     check_destination(place)
     text, digest = format_manifest(manifest)
     if is_written(place, text):
+        if check is not None:
+            check(place)
         return read_bundle(place), False
     real = Path(os.path.realpath(place))  # behind a link the folder is replaced, not the link
     with io_errors(f"writing the bundle {place}"), scratch_folder(real) as folder:
@@ -42,6 +48,8 @@ def write_bundle(
         (folder / CERTIFICATES).mkdir()
         keep_certificates(place, folder, digest)
         (folder / MANIFEST).write_text(text, encoding="ascii")
+        if check is not None:
+            check(folder)
         rename_into_place(folder, real)
     return read_bundle(place), True
 
