@@ -39,8 +39,8 @@ class StageError(EnvironmentFault):
     def __init__(self, stage: str, past: int, rows: int, size: float, bound: float, unit: str) -> None:
         super().__init__(
             f"After the stage {stage!r} the call with past {past} and {rows} rows is off by {size:.3g} {unit}"
-            f" (bound {bound:.3g}) and nothing is written; report this with the checkpoint and the versions "
-            "of torch and transformers."
+            f" (bound {bound:.3g}) and nothing is written: specc cannot build what this checkpoint "
+            "computes; take another checkpoint, or another scheme where the stage is 'quantize'."
         )
         self.stage, self.past, self.rows, self.size = stage, past, rows, size
 

@@ -11,7 +11,7 @@ import numpy as np
 from specc import targets
 from specc.contracts.bundle.manifest import Bundle, needs_gpu, read_bundle
 from specc.contracts.bundle.tables import CALIBRATION, decode_calibration
-from specc.errors import EnvironmentFault, InternalFault, RuntimeFault
+from specc.errors import EnvironmentFault, InternalFault, RuntimeFault, SpeccError
 
 PREFILL_IDS = 5
 OF_MACHINE = {3: "memory", 4: "files", 6: "the engine library"}
@@ -58,15 +58,16 @@ def call_model(bundle: Bundle) -> None:
         with Model.open(bundle.folder, trust=True) as model, model.session() as session:
             first = ids[: min(PREFILL_IDS, model.info.chunk)]
             logits = [session.rows(first, 0, model.info.chunk), session.rows(ids[-1:], len(first), 1)]
-    except RuntimeFault as error:
-        if error.code in OF_MACHINE:
+    except SpeccError as error:
+        found = str(error).rpartition("; ")[0] or str(error)  # its advice is for a bundle that was once whole
+        if isinstance(error, RuntimeFault) and error.code in OF_MACHINE:
             blamed = OF_MACHINE[error.code]
             raise EnvironmentFault(
-                f"the bundle was built but cannot be opened here ({error}), so it is not written; check "
+                f"the bundle was built but cannot be opened here ({found}), so it is not written; check "
                 f"{blamed} of this machine"
             ) from error
         raise InternalFault(
-            f"the bundle was built but cannot be opened ({error}), so it is not written"
+            f"the bundle was built but cannot be opened ({found}), so it is not written"
         ) from error
     if not all(np.isfinite(rows).all() for rows in logits):
         raise InternalFault("the bundle was built but its logits are not numbers, so it is not written")

@@ -38,8 +38,6 @@ def write_bundle(
     check_destination(place)
     text, digest = format_manifest(manifest)
     if is_written(place, text):
-        if check is not None:
-            check(place)
         return read_bundle(place), False
     real = Path(os.path.realpath(place))  # behind a link the folder is replaced, not the link
     with io_errors(f"writing the bundle {place}"), scratch_folder(real) as folder:
