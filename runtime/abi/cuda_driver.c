@@ -1,6 +1,7 @@
 /* cuda_driver.c - loads libcuda, opens a GPU, says in one sentence what is missing. */
 #include "abi/cuda_driver.h"
 #include "core/io/error.h"
+#include "core/io/process.h"
 #include "core/io/sha256.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -133,6 +134,7 @@ static int describe(cuda_gpu *gpu) {
 
 int cuda_open(int32_t index, cuda_gpu *gpu) {
   memset(gpu, 0, sizeof *gpu);
+  gpu->opener = (int)getpid();
   int code = cuda_load(&gpu->driver);
   if (!code) code = find_device(index, gpu);
   if (!code) code = describe(gpu);
@@ -142,11 +144,13 @@ int cuda_open(int32_t index, cuda_gpu *gpu) {
 }
 
 void cuda_close(cuda_gpu *gpu) {
-  if (gpu->context) gpu->driver->context_release(gpu->device);
+  if (gpu->context && SPECC_IS_OPENER(gpu->opener)) gpu->driver->context_release(gpu->device);
   gpu->context = NULL;
 }
 
 int cuda_enter(const cuda_gpu *gpu) {
+  if (!SPECC_IS_OPENER(gpu->opener))
+    return specc_error(SPECC_E_UNSUPPORTED, SPECC_FORKED, gpu->opener, (int)getpid());
   return cuda_check(gpu->driver, gpu->driver->context_push(gpu->context), "could not enter the GPU's context",
       "start the program again");
 }

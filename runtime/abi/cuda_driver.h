@@ -109,7 +109,7 @@ typedef struct cuda_driver {
 /* One GPU with its primary context, which TensorRT and ONNX Runtime use too. */
 typedef struct cuda_gpu {
   const cuda_driver *driver;
-  int device;
+  int device, opener; /* opener: the process that opened it; a forked child has no GPU */
   cuda_context context;
   int integrated, sm;              /* sm: 87 for compute capability 8.7 */
   char name[128], fingerprint[65]; /* fingerprint: SHA-256 of name, SM and driver */

@@ -31,7 +31,7 @@ typedef int ort_signed_enum; /* one with a negative value */
 typedef void (*ort_log_fn)(void *user, ort_enum severity, const char *category, const char *id,
     const char *place, const char *message);
 
-#define ORT_SEVERITY_ERROR 3
+#define ORT_SEVERITY_FATAL 4
 #define ORT_SEQUENTIAL 0
 #define ORT_FLOAT 1 /* element types */
 #define ORT_INT32 6
@@ -50,7 +50,9 @@ typedef void (*ort_log_fn)(void *user, ort_enum severity, const char *category, 
 #define ORT_FUNCTIONS(X)                                                                                     \
   X(1, GetErrorCode, ort_enum, (const OrtStatus *))                                                          \
   X(2, GetErrorMessage, const char *, (const OrtStatus *))                                                   \
+  X(3, CreateEnv, OrtStatus *, (ort_enum, const char *, OrtEnv **))                                          \
   X(4, CreateEnvWithCustomLogger, OrtStatus *, (ort_log_fn, void *, ort_enum, const char *, OrtEnv **))      \
+  X(6, DisableTelemetryEvents, OrtStatus *, (const OrtEnv *))                                                \
   X(7, CreateSession, OrtStatus *, (const OrtEnv *, const char *, const OrtSessionOptions *, OrtSession **)) \
   X(10, CreateSessionOptions, OrtStatus *, (OrtSessionOptions **))                                           \
   X(13, SetSessionExecutionMode, OrtStatus *, (OrtSessionOptions *, ort_enum))                               \

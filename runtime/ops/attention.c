@@ -44,8 +44,11 @@ static void place_row(void *argument, size_t at) {
   job *j = argument;
   const attention *t = j->t;
   int b = (int)at / j->rows, i = (int)at % j->rows, d = t->head_dim, half = t->rotary / 2;
-  int64_t position = j->position[at] < t->positions ? j->position[at] : t->positions - 1;
-  const float *c = t->cos + position * half, *s = t->sin + position * half;
+  const float *c = NULL, *s = NULL; /* without rotation the tables are empty and not read */
+  if (half) {
+    int64_t position = j->position[at] < t->positions ? j->position[at] : t->positions - 1;
+    c = t->cos + position * half, s = t->sin + position * half;
+  }
   const float *row = j->qkv + at * (size_t)((t->heads + 2 * t->kv_heads) * d);
   size_t slot = (size_t)(j->past[b] + i);
   for (int h = 0; h < t->heads; h++) {

@@ -47,7 +47,7 @@ typedef struct attention {
   float scale, soft_cap;  /* soft_cap 0: none */
   int window;             /* a row sees so many latest entries, its own among them; 0: all */
   int rotary;             /* dimensions rotated in halves, 0: none */
-  const float *cos, *sin; /* [positions][rotary / 2] */
+  const float *cos, *sin; /* [positions][rotary / 2]; not read where rotary is 0 */
   int positions;
 } attention;
 /* qkv [batch][rows][(heads + 2 kv_heads) head_dim]; past [batch]; position [batch][rows]; bias

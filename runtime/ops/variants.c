@@ -1,5 +1,6 @@
 /* variants.c - which instructions this CPU has, and whether the dot that uses them gives the scalar one's
  * bits here. */
+#include "core/numbers/arithmetic.h"
 #include "ops/kernels.h"
 #include "specc_judge.h"
 #include <pthread.h>
@@ -136,8 +137,10 @@ static void choose(void) {
     best = k ? k : &kernels_scalar;
     return;
   }
+  uint64_t mode = enter_arithmetic();
   for (int i = ALL - 1; i >= 0; i--)
     if (is_supported(all[i]) && has_same_products(all[i]) && has_same_attention(all[i])) best = all[i];
+  leave_arithmetic(mode);
 }
 
 const kernel_set *kernels_best(void) {

@@ -21,7 +21,7 @@ _Static_assert(ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT == ORT_FLOAT &&
 _Static_assert(ORT_NO_SUCHFILE == ORT_CODE_NO_FILE && ORT_NO_MODEL == ORT_CODE_NO_MODEL &&
                    ORT_INVALID_PROTOBUF == ORT_CODE_BAD_PROTOBUF && ORT_INVALID_GRAPH == ORT_CODE_BAD_GRAPH,
     "error codes");
-_Static_assert(ORT_LOGGING_LEVEL_ERROR == ORT_SEVERITY_ERROR && OrtArenaAllocator == ORT_ARENA_ALLOCATOR &&
+_Static_assert(ORT_LOGGING_LEVEL_FATAL == ORT_SEVERITY_FATAL && OrtArenaAllocator == ORT_ARENA_ALLOCATOR &&
                    OrtMemTypeDefault == ORT_MEMORY_DEFAULT,
     "severity and memory");
 

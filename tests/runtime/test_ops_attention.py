@@ -121,6 +121,7 @@ KINDS_OF_ATTENTION: dict[str, dict[str, Any]] = {
     "soft cap": {"soft_cap": 2.0},
     "bias": {"lengths": (130, 0), "rows": 6, "bias": True},
     "half rotary": {"rotary": DIM // 2},
+    "no rotary": {"rotary": 0},
     "all of it": {"lengths": (250, 1), "rows": 17, "window": 90, "soft_cap": 3.0, "bias": True, "rotary": 8},
 }
 
@@ -254,12 +255,25 @@ def test_wrong_attention_is_refused() -> None:
         "the caches do not fit 2 sequences of 2 key heads": {"past_k": np.concatenate([cache, cache])},
         "qkv has 161 columns for 6 and 2 heads of 16": {"qkv": floats((2, 3, 161))},
         "cos and sin do not fit heads of 16": {"cos": floats((300, 9)), "sin": floats((300, 9))},
+        "cos and sin do not fit heads of": {"cos": floats((300, 8)), "sin": floats((600, 4))},
+        "cos and sin do not fit heads .*": {"cos": floats((300, 0)), "sin": floats((300, 8))},
+        "cos and sin hold no position": {"cos": floats((0, 8)), "sin": floats((0, 8))},
+        "qkv has rank 3, the cache 4 and 4, cos 2, sin 1": {"sin": floats((2400,))},
         "the bias has 600 values; 1800 are needed": {"bias": floats((2, 1, 300))},
     }.items():
         with pytest.raises(FAILS, match=f"specc::Attention: {message}"):
             run(wrong(case, **arrays))
     with pytest.raises(FAILS, match="6 heads cannot share 4 key heads evenly"):
         run((case[0], {**case[1], "kv_heads": 4}, case[2]))
+
+
+@pytest.mark.parametrize("positions", [0, 1, CAPACITY])
+def test_without_rotation_no_table_is_read(positions: int) -> None:
+    """Attention without rotary positions inside comes with empty tables of any number of positions."""
+    case = attention((10,), 3, rotary=0)
+    empty = np.zeros((positions, 0), np.float32)
+    alone = wrong(case, cos=empty, sin=empty, position=case[2]["position"] + 10**9)
+    assert [bits(array) for array in run(alone)] == [bits(array) for array in run(case)]
 
 
 def test_a_position_behind_the_table_is_the_last_one() -> None:

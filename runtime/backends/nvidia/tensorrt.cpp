@@ -47,6 +47,7 @@ void close_cache(void *opened) {
   Cache *c = static_cast<Cache *>(opened);
   const cuda_driver *d = c->e->driver();
   guarded([&] {
+    if (!SPECC_IS_OPENER(c->e->given->gpu.opener)) return 0; /* a forked child: all of it is the parent's */
     bool inside = !cuda_enter(&c->e->given->gpu);
     for (Call &call : c->calls) {
       if (call.graph) d->graph_exec_destroy(call.graph);

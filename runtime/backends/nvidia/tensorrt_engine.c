@@ -1,6 +1,7 @@
 /* tensorrt_engine.c - errors and the end of a TensorRT engine, for tensorrt.c and tensorrt.cpp alike. */
 #include "backends/nvidia/tensorrt.h"
 #include "core/io/error.h"
+#include "core/io/process.h"
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ void tensorrt_forget_plan(tensorrt_engine *e) {
 
 void tensorrt_engine_free(tensorrt_engine *e) {
   tensorrt_forget_plan(e);
-  if (e->library) dlclose(e->library);
+  if (e->library && SPECC_IS_OPENER(e->gpu.opener)) dlclose(e->library);
   cuda_close(&e->gpu);
   free(e);
 }

@@ -5,6 +5,7 @@
 #include "backends/nvidia/gpu_judge.h"
 #include "backends/nvidia/gpu_memory.h"
 #include "backends/nvidia/tensorrt.h"
+#include "core/io/process.h"
 #include <NvInferRuntime.h>
 #include <cstdio>
 #include <cstdlib>
@@ -217,6 +218,7 @@ int load(Engine *e) {
 void release(void *self) {
   Engine *e = static_cast<Engine *>(self);
   guarded([&] {
+    if (!SPECC_IS_OPENER(e->given->gpu.opener)) return 0; /* a forked child: the engine is the parent's */
     bool inside = !cuda_enter(&e->given->gpu);
     gpu_kernels_free(&e->kernels, &e->given->gpu);
     delete e->engine;

@@ -2,6 +2,8 @@
  * per cache. */
 #include "backends/ort/ort_engine.h"
 #include "core/io/error.h"
+#include "core/io/process.h"
+#include "core/numbers/arithmetic.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -27,7 +29,7 @@ static int set_options(const library *lib, OrtSessionOptions *options, int threa
         lib, api->AddSessionConfigEntry(options, "session.force_spinning_stop", "1"), action, thing, advice);
   if (!code)
     code =
-        ort_check(lib, api->SetSessionLogSeverityLevel(options, ORT_SEVERITY_ERROR), action, thing, advice);
+        ort_check(lib, api->SetSessionLogSeverityLevel(options, ORT_SEVERITY_FATAL), action, thing, advice);
   return code;
 }
 
@@ -52,12 +54,20 @@ static int create_session(engine *e, const specc_ort_options *o, int threads) {
   return code;
 }
 
+static int check_process(const engine *e) {
+  if (SPECC_IS_OPENER(e->opener)) return SPECC_OK;
+  return specc_error(SPECC_E_UNSUPPORTED, SPECC_FORKED, e->opener, (int)getpid());
+}
+
+/* In a forked child the session would wait for threads that are not there, so the engine's part stays. */
 static void ort_release(void *self) {
   engine *e = self;
-  if (e->session) e->lib->api.ReleaseSession(e->session);
-  if (e->memory) e->lib->api.ReleaseMemoryInfo(e->memory);
-  ort_device_close(e->device, e->lib);
-  if (e->lib) ort_drop(e->lib);
+  if (SPECC_IS_OPENER(e->opener)) {
+    if (e->session) e->lib->api.ReleaseSession(e->session);
+    if (e->memory) e->lib->api.ReleaseMemoryInfo(e->memory);
+    ort_device_close(e->device, e->lib);
+    if (e->lib) ort_drop(e->lib);
+  }
   free(e->names);
   free(e);
 }
@@ -91,17 +101,22 @@ static size_t count_kv_bytes(const engine *e) {
   return (size_t)e->kv_heads * (size_t)e->capacity * (size_t)e->head_dim * cache_item(e->cache_type);
 }
 
-static void ort_close(void *opened) {
-  cache *c = opened;
+static void release_bindings(cache *c) {
   const ort_api *api = &c->engine->lib->api;
   for (int32_t i = 0; i < c->n_bindings; i++)
     if (c->bindings[i].io) api->ReleaseIoBinding(c->bindings[i].io);
   for (int32_t i = 0; i < c->n_values; i++) api->ReleaseValue(c->values[i]);
+}
+
+static void ort_close(void *opened) {
+  cache *c = opened;
+  bool is_opener = SPECC_IS_OPENER(c->engine->opener);
+  if (is_opener) release_bindings(c);
   free(c->values);
-  if (c->engine->device)
-    ort_device_uncache(c->engine->device, &c->there), ort_device_unpin(c->engine->device, c->memory);
-  else
+  if (!c->engine->device)
     free(c->memory);
+  else if (is_opener)
+    ort_device_uncache(c->engine->device, &c->there), ort_device_unpin(c->engine->device, c->memory);
   free(c);
 }
 
@@ -245,10 +260,12 @@ static int add_bindings(cache *c) {
 }
 
 static int ort_open(void *self, void **out, specc_io *io) {
+  int code = check_process(self);
+  if (code) return code;
   cache *c = calloc(1, sizeof *c);
   if (!c) return specc_error(SPECC_E_MEMORY, "no memory left for a cache; close other programs");
   c->engine = self;
-  int code = allocate_buffers(c);
+  code = allocate_buffers(c);
   if (!code) code = make_kv(c);
   if (!code) code = add_bindings(c);
   if (code) return ort_close(c), code;
@@ -299,11 +316,14 @@ static int ort_run(void *opened, int32_t rows, int32_t n_logits) {
         "a call of %d rows with logits of %d is not one that the engine lists; use a listed width for both, "
         "or %d rows with 1",
         rows, n_logits, c->engine->widest);
-  int code = check_call(c, rows, n_logits);
+  int code = check_process(c->engine);
+  if (!code) code = check_call(c, rows, n_logits);
+  if (code) return code;
   c->masked_past = c->past_len;
-  return code ? code
-              : ort_check(lib, lib->api.RunWithBinding(c->engine->session, NULL, b->io), "failed in",
-                    "a call", "check the bundle with `specc gate`");
+  uint64_t mode = enter_arithmetic();
+  OrtStatus *status = lib->api.RunWithBinding(c->engine->session, NULL, b->io);
+  leave_arithmetic(mode);
+  return ort_check(lib, status, "failed in", "a call", "check the bundle with `specc gate`");
 }
 
 /* A masked engine multiplies stale entries by a probability of 0, and 0 * NaN is NaN. So the poison is
@@ -382,7 +402,7 @@ static bool fill_engine(engine *e, const specc_ort_options *o) {
 
 static int open_engine(engine *e, const specc_ort_options *o) {
   int threads = o->threads ? o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
-  int code = ort_acquire(o->library, &e->lib);
+  int code = ort_acquire(o->library, o->provider != NULL, &e->lib);
   if (code) return code;
   code =
       ort_check(e->lib, e->lib->api.CreateCpuMemoryInfo(ORT_ARENA_ALLOCATOR, ORT_MEMORY_DEFAULT, &e->memory),
@@ -398,7 +418,10 @@ int specc_ort_backend(const specc_ort_options *options, specc_backend *backend) 
   engine *e = calloc(1, sizeof *e);
   if (!e || !fill_engine(e, options))
     return free(e), specc_error(SPECC_E_MEMORY, "no memory left for an engine; close other programs");
+  e->opener = (int32_t)getpid();
+  uint64_t mode = enter_arithmetic(); /* the session's threads inherit it */
   code = open_engine(e, options);
+  leave_arithmetic(mode);
   if (code) return ort_release(e), code;
   *backend = (specc_backend){.name = "ort",
       .version = e->lib->version,

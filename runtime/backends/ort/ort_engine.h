@@ -14,6 +14,7 @@ typedef struct engine {
   ort_device *device;    /* NULL: the CPU computes and the caches are here */
   int32_t cache_type;    /* SPECC_CACHE_ */
   bool is_masked;        /* past_len is int64: the graph masks stale entries, it does not skip them */
+  int32_t opener;        /* the process that loaded it: its threads live there */
   int32_t vocab, layers, kv_heads, head_dim, capacity, n_widths, widest;
   int32_t n_ids;             /* input ids are below it */
   int32_t hidden, hidden_in; /* columns of the output and of the input of that name, 0: none */

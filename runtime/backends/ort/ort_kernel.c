@@ -38,7 +38,9 @@ OrtStatus *kernel_input(const kernel *k, const OrtKernelContext *c, size_t i, te
   if (status) return status;
   NEED(t->rank <= MAX_RANK, "specc: input %zu has rank %zu; at most %d is known", i, t->rank, MAX_RANK);
   t->count = 1;
-  for (size_t d = 0; d < t->rank; d++) t->count *= t->dims[d];
+  for (size_t d = 0; d < t->rank; d++)
+    NEED(t->dims[d] >= 0 && !__builtin_mul_overflow(t->count, t->dims[d], &t->count),
+        "specc: input %zu has more values than can be counted", i);
   return NULL;
 }
 

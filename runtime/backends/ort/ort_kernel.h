@@ -13,7 +13,8 @@ typedef struct op_api {
 } op_api;
 #undef MEMBER
 
-enum { MAX_RANK = 6, CODE_INVALID_ARGUMENT = 2, CODE_RUNTIME = 6 };
+/* MOST: of rows, slots, columns of a head and positions, so that sums of two of them fit an int */
+enum { MOST = 1 << 28, MAX_RANK = 6, CODE_INVALID_ARGUMENT = 2, CODE_RUNTIME = 6 };
 
 typedef struct kernel {
   op_api api; /* of the library that made this kernel: a process may hold two */

@@ -1,6 +1,8 @@
-/* ort_library.c - loads ONNX Runtime at run time; one environment in a process, shared and counted. */
+/* ort_library.c - loads ONNX Runtime at run time, counts its users, and keeps one environment while there are
+ * any. */
 #include "backends/ort/ort.h"
 #include "core/io/error.h"
+#include "core/io/process.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,9 +11,17 @@
 static pthread_mutex_t libraries_lock = PTHREAD_MUTEX_INITIALIZER;
 static library *libraries; /* those in use, guarded by libraries_lock */
 
-static void silent(void *user, ort_enum severity, const char *category, const char *id, const char *place,
-    const char *message) {
-  (void)user, (void)severity, (void)category, (void)id, (void)place, (void)message;
+/* No fork() comes between the lock and its release, so a child never finds it taken. */
+static void lock_libraries(void) {
+  pthread_mutex_lock(&libraries_lock);
+}
+
+static void unlock_libraries(void) {
+  pthread_mutex_unlock(&libraries_lock);
+}
+
+static void guard_forks(void) {
+  pthread_atfork(lock_libraries, unlock_libraries, unlock_libraries);
 }
 
 static int code_of(ort_enum error) {
@@ -39,7 +49,14 @@ int ort_check(
   return specc_error(code, "ONNX Runtime %s %s %s (%s); %s", lib->version, action, thing, message, advice);
 }
 
-static const ort_base *load_base(const char *path, char *reason, size_t n_reason) {
+const ort_base *ort_find_base(void *handle) {
+  const ort_base *(*get)(void) = NULL;
+  void *symbol = dlsym(handle, "OrtGetApiBase");
+  memcpy(&get, &symbol, sizeof get);
+  return get ? get() : NULL;
+}
+
+static const ort_base *load_shared(const char *path, char *reason, size_t n_reason) {
   static const char *const usual[] = {"libonnxruntime.so.1", "libonnxruntime.so"};
   const char *const *names = path ? &path : usual;
   void *handle = NULL;
@@ -48,11 +65,8 @@ static const ort_base *load_base(const char *path, char *reason, size_t n_reason
     if (!handle) snprintf(reason, n_reason, "%s", dlerror());
   }
   if (!handle) return NULL;
-  const ort_base *(*get)(void) = NULL;
-  void *symbol = dlsym(handle, "OrtGetApiBase");
-  memcpy(&get, &symbol, sizeof get);
-  if (!get) snprintf(reason, n_reason, "it has no OrtGetApiBase");
-  const ort_base *base = get ? get() : NULL;
+  const ort_base *base = ort_find_base(handle);
+  if (!base) snprintf(reason, n_reason, "it has no OrtGetApiBase");
   dlclose(handle); /* stays mapped: RTLD_NODELETE */
   return base;
 }
@@ -72,16 +86,15 @@ static int open_library(library *lib, const char *name) {
   int code = ort_check(lib, lib->api.GetAllocatorWithDefaultOptions(&lib->allocator), "could not start", name,
       "install it again");
   if (code) return code;
-  return ort_check(lib,
-      lib->api.CreateEnvWithCustomLogger(silent, NULL, ORT_SEVERITY_ERROR, "specc", &lib->env),
-      "could not start", name, "install it again");
+  return ort_check(
+      lib, ort_create_environment(&lib->api, &lib->env), "could not start", name, "install it again");
 }
 
 static int add_library(const ort_base *base, const char *name, library **out) {
   library *lib = calloc(1, sizeof *lib);
   if (!lib)
     return specc_error(SPECC_E_MEMORY, "no memory left for engine library %s; close other programs", name);
-  lib->base = base, lib->users = 1;
+  lib->base = base, lib->users = 1, lib->opener = (int)getpid();
   int code = open_library(lib, name);
   if (code) return free(lib), code;
   lib->next = libraries;
@@ -89,30 +102,35 @@ static int add_library(const ort_base *base, const char *name, library **out) {
   return SPECC_OK;
 }
 
-int ort_acquire(const char *path, library **out) {
+int ort_acquire(const char *path, bool is_shared, library **out) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   char reason[256] = "";
   const char *name = path ? path : "libonnxruntime.so.1";
-  const ort_base *base = load_base(path, reason, sizeof reason);
+  pthread_once(&once, guard_forks);
+  lock_libraries();
+  const ort_base *base = is_shared ? NULL : ort_load_private(path);
+  if (!base) base = load_shared(path, reason, sizeof reason);
+  unlock_libraries();
   if (!base)
     return specc_error(SPECC_E_ENGINE,
         "engine library %s cannot be loaded (%s); name the libonnxruntime that the onnxruntime package "
         "brings",
         name, reason);
-  pthread_mutex_lock(&libraries_lock);
+  lock_libraries();
   int code = SPECC_OK;
   library *lib = libraries;
-  while (lib && lib->base != base) lib = lib->next;
+  while (lib && (lib->base != base || !SPECC_IS_OPENER(lib->opener))) lib = lib->next;
   if (lib)
     lib->users++;
   else
     code = add_library(base, name, &lib);
-  pthread_mutex_unlock(&libraries_lock);
+  unlock_libraries();
   *out = lib;
   return code;
 }
 
 void ort_drop(library *lib) {
-  pthread_mutex_lock(&libraries_lock);
+  lock_libraries();
   if (--lib->users == 0) {
     library **link = &libraries;
     while (*link != lib) link = &(*link)->next;
@@ -120,5 +138,5 @@ void ort_drop(library *lib) {
     lib->api.ReleaseEnv(lib->env);
     free(lib);
   }
-  pthread_mutex_unlock(&libraries_lock);
+  unlock_libraries();
 }

@@ -42,6 +42,7 @@ static OrtStatus *compute_matmul(void *self, OrtKernelContext *c) {
   int64_t inputs = x.dims[x.rank - 1], rows = x.count / inputs;
   NEED(inputs % BLOCK == 0 && inputs < 1 << 24,
       "specc::MatMul: x has %lld columns; a multiple of %d is needed", (long long)inputs, BLOCK);
+  NEED(rows <= MOST, "specc::MatMul: x has %lld rows; at most %d are known", (long long)rows, MOST);
   NEED(w.count == packed_bytes(k, k->outputs, inputs),
       "specc::MatMul: %lld bytes of weights for %lld outputs of %lld inputs; %lld are needed",
       (long long)w.count, (long long)k->outputs, (long long)inputs,
@@ -100,9 +101,9 @@ static OrtStatus *compute_embedding(void *self, OrtKernelContext *c) {
 static OrtStatus *check_attention(const kernel *k, const tensor *qkv, const tensor *pk, const tensor *pv,
     const tensor *past, const tensor *position, const tensor *cosine, const tensor *sine,
     const tensor *bias) {
-  NEED(qkv->rank == 3 && pk->rank == 4 && pv->rank == 4 && cosine->rank == 2,
-      "specc::Attention: qkv has rank %zu, the cache %zu and %zu, cos %zu; 3, 4, 4, 2 are needed", qkv->rank,
-      pk->rank, pv->rank, cosine->rank);
+  NEED(qkv->rank == 3 && pk->rank == 4 && pv->rank == 4 && cosine->rank == 2 && sine->rank == 2,
+      "specc::Attention: qkv has rank %zu, the cache %zu and %zu, cos %zu, sin %zu; 3, 4, 4, 2, 2 are needed",
+      qkv->rank, pk->rank, pv->rank, cosine->rank, sine->rank);
   int64_t batch = qkv->dims[0], rows = qkv->dims[1], capacity = pk->dims[2], d = pk->dims[3];
   NEED(batch >= 1 && rows >= 1,
       "specc::Attention: %lld sequences of %lld rows; at least one of each is needed", (long long)batch,
@@ -113,11 +114,17 @@ static OrtStatus *check_attention(const kernel *k, const tensor *qkv, const tens
   NEED(d >= 8 && d % 8 == 0 && qkv->dims[2] == (k->heads + 2 * k->kv_heads) * d,
       "specc::Attention: qkv has %lld columns for %lld and %lld heads of %lld (a multiple of 8)",
       (long long)qkv->dims[2], (long long)k->heads, (long long)k->kv_heads, (long long)d);
+  NEED(capacity <= MOST && d <= MOST && batch <= MOST / rows && batch * rows <= MOST / k->heads,
+      "specc::Attention: %lld sequences of %lld rows over %lld slots of %lld are more than %d",
+      (long long)batch, (long long)rows, (long long)capacity, (long long)d, MOST);
   NEED(past->count == batch && position->count == batch * rows,
       "specc::Attention: %lld lengths and %lld positions for %lld sequences of %lld rows",
       (long long)past->count, (long long)position->count, (long long)batch, (long long)rows);
-  NEED(cosine->count == sine->count && cosine->dims[1] * 2 <= d,
+  NEED(!memcmp(cosine->dims, sine->dims, sizeof cosine->dims) && cosine->dims[1] <= d / 2 &&
+           cosine->dims[0] <= MOST,
       "specc::Attention: cos and sin do not fit heads of %lld", (long long)d);
+  NEED(cosine->dims[1] == 0 || cosine->dims[0] >= 1,
+      "specc::Attention: cos and sin hold no position; at least one is needed");
   NEED(!bias->data || bias->count == batch * rows * capacity,
       "specc::Attention: the bias has %lld values; %lld are needed", (long long)bias->count,
       (long long)(batch * rows * capacity));

@@ -4,6 +4,7 @@
 #include "core/draft/kinds.h"
 #include "core/io/error.h"
 #include "core/manifest/engine.h"
+#include "core/numbers/arithmetic.h"
 #include "specc_judge.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -131,7 +132,9 @@ int specc_model_open(const specc_open_options *options, specc_model **model) {
   bundle *b = calloc(1, sizeof *b);
   if (!b)
     return specc_error(SPECC_E_MEMORY, "no memory left to open %s; close other programs", options->folder);
+  uint64_t mode = enter_arithmetic(); /* the engine's threads inherit it */
   int code = open_bundle(b, options, model);
+  leave_arithmetic(mode);
   manifest_free(&b->manifest);
   free(b->ids.offsets);
   free(b->table);

@@ -130,6 +130,8 @@ int specc_certify(specc_model *model, const specc_certify_options *o, specc_cert
     if (o->tokens[i] < 0 || o->tokens[i] >= model->n_ids)
       return specc_error(SPECC_E_ARGUMENT, "calibration id %d at place %d is out of range; ids are 0 to %d",
           o->tokens[i], i, model->n_ids - 1);
+  int refused = model_check_process(model);
+  if (refused) return refused;
   measurement *m = calloc(1, sizeof *m);
   if (!m) return specc_error(SPECC_E_MEMORY, "no memory for a certificate");
   uint64_t mode = enter_arithmetic();
@@ -138,8 +140,8 @@ int specc_certify(specc_model *model, const specc_certify_options *o, specc_cert
   if (!code) find_classes(m);
   if (!code && (o->bounded || !is_exact(m))) code = measure_variation(m);
   if (!code) code = measure_times(m);
-  leave_arithmetic(mode);
   if (!code) conclude(m);
+  leave_arithmetic(mode);
   if (m->cache) model->target.close(m->cache);
   if (m->fresh) model->target.close(m->fresh);
   free(m->hashes);

@@ -2,6 +2,7 @@
  * speculation is on. Read-only once sessions run. */
 #include "core/model/model.h"
 #include "core/io/error.h"
+#include "core/io/process.h"
 #include "specc_judge.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -86,6 +87,7 @@ int specc_model_create(const specc_model_parts *p, specc_model **out) {
   if (code) return code;
   specc_model *m = calloc(1, sizeof *m);
   if (!m) return specc_error(SPECC_E_MEMORY, "no memory for a model");
+  m->opener = (int32_t)getpid();
   m->n_ids = p->n_ids;
   m->context = p->context;
   m->k_max = p->k_max;
@@ -110,6 +112,12 @@ int specc_model_create(const specc_model_parts *p, specc_model **out) {
   return SPECC_OK;
 }
 
+int model_check_process(const specc_model *m) {
+  if (SPECC_IS_OPENER(m->opener)) return SPECC_OK;
+  return specc_error(SPECC_E_UNSUPPORTED, SPECC_FORKED, m->opener, (int)getpid());
+}
+
+/* In a forked child a backend's release gives back its memory and leaves its engine alone. */
 void specc_model_free(specc_model *m) {
   if (!m) return;
   if (m->drafter.release) m->drafter.release(m->drafter.self);

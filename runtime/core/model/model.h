@@ -11,6 +11,8 @@ struct specc_model {
   uint8_t *bytes;    /* id to text; NULL: no text */
   uint32_t *offsets; /* [n_ids + 1] */
   int32_t max_token_bytes;
+  int32_t
+      opener; /* the process that created it; its forked children may only free it and read what it says */
   /* SPECC_R_LINT or SPECC_R_VOCABULARY_MISMATCH that the build found, kept whatever a certificate says */
   uint32_t lint;
   specc_certificate certificate;
@@ -22,4 +24,7 @@ struct specc_model {
   int32_t prefill_in_class; /* 1: the cache is an exact function of the ids, prefixes may be kept */
   int32_t verify_width[SPECC_MAX_K + 1]; /* smallest usable width for k tokens; 0: none */
 };
+
+/* SPECC_OK, or SPECC_E_UNSUPPORTED in a forked child of the process that opened the model. */
+int model_check_process(const specc_model *m);
 #endif

@@ -88,14 +88,14 @@ SPECC_BOTH void philox(uint32_t k0, uint32_t k1, uint32_t c[4]) {
   }
 }
 
-/* Rounding to nearest, denormals kept, whatever the host has set; leave_arithmetic restores the host's mode.
- */
+/* Rounding to nearest, denormals kept, no traps, whatever the host has set; leave_arithmetic restores the
+ * host's mode and flags. Threads that are started in between inherit the mode. */
 #if defined(__CUDACC__) /* the device has no such modes, and the host side of a kernel sets none */
 #elif defined(__x86_64__)
   #include <immintrin.h>
 static inline uint64_t enter_arithmetic(void) {
   unsigned old = _mm_getcsr();
-  _mm_setcsr(old & ~0xe040u);
+  _mm_setcsr((old & ~0xe040u) | 0x1f80u); /* RC, FTZ, DAZ off; every exception masked */
   return old;
 }
 static inline void leave_arithmetic(uint64_t old) {
@@ -105,7 +105,8 @@ static inline void leave_arithmetic(uint64_t old) {
 static inline uint64_t enter_arithmetic(void) {
   uint64_t old;
   __asm__ volatile("mrs %0, fpcr" : "=r"(old));
-  __asm__ volatile("msr fpcr, %0" ::"r"(old & ~(uint64_t)0x1c80000)); /* FZ, RMode, FZ16 */
+  /* DN, FZ, RMode, FZ16; the traps; NEP, AH, FIZ */
+  __asm__ volatile("msr fpcr, %0" ::"r"(old & ~(uint64_t)0x3c89f07));
   return old;
 }
 static inline void leave_arithmetic(uint64_t old) {

@@ -35,9 +35,10 @@ static int start(specc_session *s, const specc_request *r, const int32_t *ids, i
 
 int specc_session_start(specc_session *s, const specc_request *r, const int32_t *ids, int32_t n) {
   if (!s) return specc_error(SPECC_E_ARGUMENT, "no session was given");
-  if (!session_enter(s)) return refuse_busy_session();
+  int code = session_enter(s);
+  if (code) return code;
   s->phase = PHASE_IDLE;
-  int code = start(s, r, ids, n);
+  code = start(s, r, ids, n);
   session_leave(s);
   return code;
 }
@@ -115,9 +116,10 @@ static int step(specc_session *s, specc_event *e) {
 
 int specc_session_step(specc_session *s, specc_event *e) {
   if (!s || !e) return specc_error(SPECC_E_ARGUMENT, "specc_session_step needs a session and an event");
-  if (!session_enter(s)) return refuse_busy_session();
+  int code = session_enter(s);
+  if (code) return code;
   uint64_t mode = enter_arithmetic();
-  int code = step(s, e);
+  code = step(s, e);
   leave_arithmetic(mode);
   session_leave(s);
   return code;

@@ -49,9 +49,10 @@ static int call_rows(
 int specc_session_score(
     specc_session *s, const int32_t *ids, int32_t n, int32_t past, int32_t width, float *logits) {
   if (!s || !ids) return specc_error(SPECC_E_ARGUMENT, "specc_session_score needs a session and ids");
-  if (!session_enter(s)) return refuse_busy_session();
+  int code = session_enter(s);
+  if (code) return code;
   s->phase = PHASE_IDLE;
-  int code = check_rows(s, ids, n, past, width);
+  code = check_rows(s, ids, n, past, width);
   uint64_t mode = enter_arithmetic();
   if (!code) code = call_rows(s, ids, n, past, width, logits);
   leave_arithmetic(mode);

@@ -7,8 +7,10 @@
 int specc_session_create(specc_model *m, specc_session **out) {
   if (!m || !out)
     return specc_error(SPECC_E_ARGUMENT, "specc_session_create needs a model and a place for the session");
-  specc_session *s = calloc(1, sizeof *s);
   *out = NULL;
+  int refused = model_check_process(m);
+  if (refused) return refused;
+  specc_session *s = calloc(1, sizeof *s);
   if (!s) return specc_error(SPECC_E_MEMORY, "no memory for a session");
   s->model = m;
   s->sampler.session = s;
@@ -55,17 +57,15 @@ void specc_session_free(specc_session *s) {
   free(s);
 }
 
-bool session_enter(specc_session *s) {
-  return !atomic_flag_test_and_set(&s->busy);
+int session_enter(specc_session *s) {
+  int code = model_check_process(s->model);
+  if (code || !atomic_flag_test_and_set(&s->busy)) return code;
+  return specc_error(
+      SPECC_E_BUSY, "the session is in use by another thread; give each thread a session of its own");
 }
 
 void session_leave(specc_session *s) {
   atomic_flag_clear(&s->busy);
-}
-
-int refuse_busy_session(void) {
-  return specc_error(
-      SPECC_E_BUSY, "the session is in use by another thread; give each thread a session of its own");
 }
 
 bool is_cancelled(const specc_session *s) {
@@ -103,7 +103,8 @@ int specc_session_stats(const specc_session *s, specc_stats *stats) {
   if (!s || !stats)
     return specc_error(SPECC_E_ARGUMENT, "specc_session_stats needs a session and a place for the numbers");
   specc_session *locked = (specc_session *)s; /* the mark that a thread is inside is not the caller's data */
-  if (!session_enter(locked)) return refuse_busy_session();
+  int code = session_enter(locked);
+  if (code) return code;
   *stats = s->stats;
   stats->target_length = s->length;
   session_leave(locked);

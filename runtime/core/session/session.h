@@ -46,11 +46,10 @@ struct specc_session {
   specc_decision decisions[SPECC_MAX_K + 2]; /* of the last round, where traced */
 };
 
-/* One thread at a time: true from session_enter is this thread's until session_leave; session_busy is the
- * error of the others. */
-bool session_enter(specc_session *s);
+/* One thread at a time, in the process that opened the model: SPECC_OK from session_enter makes the session
+ * this thread's until session_leave. SPECC_E_BUSY; SPECC_E_UNSUPPORTED in a forked child. */
+int session_enter(specc_session *s);
 void session_leave(specc_session *s);
-int refuse_busy_session(void);
 bool is_cancelled(const specc_session *s);
 /* Keeps the hidden states of the call just made, whose row 0 stands at `length`, where a drafter reads them.
  */
