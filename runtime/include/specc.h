@@ -38,6 +38,12 @@
  * one thread at a time: a second one is answered SPECC_E_BUSY. specc_session_cancel may be called from any
  * thread.
  *
+ * Processes. In a forked child of the process that opened a model every call on it and on its sessions is
+ * SPECC_E_UNSUPPORTED; only specc_session_free and specc_model_free work, and leave the engine's memory
+ * alone, and what reads no engine (specc_model_info_get). A child may open models of its own. dlclose() does
+ * not unmap the library. The caller's floating-point mode does not matter and is left as it was. ONNX Runtime
+ * is loaded as a copy that the rest of the process does not see, its telemetry off.
+ *
  * Memory. Sizes are in bytes unless a name says otherwise. Pointers handed out stay the library's and live as
  * long as their comment says. The token loop allocates nothing: every buffer is laid out by
  * specc_session_create.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.repository import ROOT
 
 from specc.runtime import engine_library
 
 onnx = pytest.importorskip("onnx", reason="writing the graph needs the build extra")
 VOCAB, HIDDEN, HEADS, CAPACITY, WIDTHS = 512, 256, 4, 96, (1, 2, 3, 4, 5, 32)
+HEAD = HIDDEN // HEADS
 
 OPEN = f"""
 import ctypes, hashlib, os, sys
@@ -27,7 +30,7 @@ import numpy as np
 from specc.errors import SpeccError
 from specc.runtime import Model, Ort, engine_library
 def opened():
-    engine = Ort(Path(sys.argv[1]), {VOCAB}, 1, {HEADS}, {HIDDEN // HEADS}, {CAPACITY}, {WIDTHS}, 2,
+    engine = Ort(Path(sys.argv[1]), {VOCAB}, 1, {HEADS}, {HEAD}, {CAPACITY}, {WIDTHS}, 2,
         Path(str(engine_library())))
     return Model.from_parts(engine, n_ids={VOCAB}, context=64, assume_exact=True)
 """
@@ -58,21 +61,19 @@ m.fesetenv(state)
 """Set by the program before it opens a model; constants of x86-64's fenv.h."""
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One layer of specc's operators with random weights."""
+def make_constants() -> dict[str, np.ndarray]:
+    """Random weights, and the tables of the rotation."""
     from specc.exporter.checkpoint.codes import Codes
-    from specc.exporter.lower.cpu_layout import LAYOUT, pack
+    from specc.exporter.lower.cpu_layout import pack
 
-    h, kinds, rng = onnx.helper, onnx.TensorProto, np.random.default_rng(3)
-    head, cache = HIDDEN // HEADS, [1, HEADS, CAPACITY, HIDDEN // HEADS]
+    rng = np.random.default_rng(3)
 
     def weights(outputs: int) -> np.ndarray:
         scales = rng.uniform(0.001, 0.02, (outputs, HIDDEN // 32)).astype(np.float16)
         return pack(Codes("w8", rng.integers(-128, 128, (outputs, HIDDEN)).astype(np.int8), scales))
 
-    angles = np.outer(np.arange(CAPACITY), 0.7 ** np.arange(head // 2))
-    constants = {
+    angles = np.outer(np.arange(CAPACITY), 0.7 ** np.arange(HEAD // 2))
+    return {
         "table": weights(VOCAB),
         "qkv_weights": weights(3 * HIDDEN),
         "head_weights": weights(VOCAB),
@@ -81,6 +82,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "sin": np.sin(angles).astype(np.float32),
         "zero": np.array([0]),
     }
+
+
+def make_nodes() -> list[Any]:
+    """Embedding, one attention, and a head, of specc's operators."""
+    from specc.exporter.lower.cpu_layout import LAYOUT
+
+    h = onnx.helper
 
     def node(op: str, inputs: list[str], names: list[str], /, **attributes: object) -> Any:
         made = h.make_node(op, inputs, names, domain="specc")
@@ -92,9 +100,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return node("MatMul", inputs, [name], layout=LAYOUT, kind=2, **sizes)
 
     packed = {"layout": LAYOUT, "kind": 2, "inputs": HIDDEN, "outputs": VOCAB}
-    shape = {"heads": HEADS, "kv_heads": HEADS, "scale": head**-0.5, "window": 0, "soft_cap": 0.0}
+    shape = {"heads": HEADS, "kv_heads": HEADS, "scale": HEAD**-0.5, "window": 0, "soft_cap": 0.0}
     past = ["past_k.0", "past_v.0", "past_len", "position", "cos", "sin"]
-    nodes = [
+    return [
         node("Embedding", ["input_ids", "table"], ["x"], **packed),
         product(["x", "qkv_weights", "norm"], "qkv", 3 * HIDDEN),
         node("Attention", ["qkv", *past], ["y", "present_k.0", "present_v.0"], **shape),
@@ -102,7 +110,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
         h.make_node("Gather", ["rows", "logit_rows"], ["asked"]),
         product(["asked", "head_weights", "norm"], "logits", VOCAB),
     ]
-    value = h.make_tensor_value_info
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One layer of specc's operators with random weights."""
+    h, kinds = onnx.helper, onnx.TensorProto
+    value, cache = h.make_tensor_value_info, [1, HEADS, CAPACITY, HEAD]
     inputs = [
         value("input_ids", kinds.INT64, [1, "R"]),
         value("past_len", kinds.INT32, [1]),
@@ -114,9 +128,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
         value("logits", kinds.FLOAT, ["m", VOCAB]),
         *(value(f"present_{part}.0", kinds.FLOAT, cache) for part in "kv"),
     ]
-    held = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    held = [onnx.numpy_helper.from_array(array, name) for name, array in make_constants().items()]
     model = h.make_model(
-        h.make_graph(nodes, "layer", inputs, outputs, held),
+        h.make_graph(make_nodes(), "layer", inputs, outputs, held),
         opset_imports=[h.make_opsetid("", 18), h.make_opsetid("specc", 1)],
         ir_version=9,
     )
@@ -216,3 +230,19 @@ print(str(Path(str(engine_library())).resolve()) in maps, "memfd:libonnxruntime"
 """
     assert engine_library()
     assert run_program(graph, text) == "False True"
+
+
+def test_the_oldest_compiler_takes_what_is_cloned(tmp_path: Path) -> None:
+    """GCC 11 knows no x86-64-v3 in target_clones; every file with clones compiles with it."""
+    compiler = shutil.which("gcc-11")
+    if compiler is None:
+        pytest.skip("needs gcc-11")
+    runtime = ROOT / "runtime"
+    sources = [path for path in runtime.rglob("*.c") if "SPECC_CLONES" in path.read_text()]
+    assert len(sources) > 3
+    flags = ["-std=gnu11", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off"]
+    folders = [f"-I{runtime}", f"-I{runtime / 'include'}", "-D_GNU_SOURCE"]
+    for path in sources:
+        command = [compiler, *flags, *folders, "-c", str(path), "-o", str(tmp_path / "object.o")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

@@ -49,13 +49,6 @@ int ort_check(
   return specc_error(code, "ONNX Runtime %s %s %s (%s); %s", lib->version, action, thing, message, advice);
 }
 
-const ort_base *ort_find_base(void *handle) {
-  const ort_base *(*get)(void) = NULL;
-  void *symbol = dlsym(handle, "OrtGetApiBase");
-  memcpy(&get, &symbol, sizeof get);
-  return get ? get() : NULL;
-}
-
 static const ort_base *load_shared(const char *path, char *reason, size_t n_reason) {
   static const char *const usual[] = {"libonnxruntime.so.1", "libonnxruntime.so"};
   const char *const *names = path ? &path : usual;

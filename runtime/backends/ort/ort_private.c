@@ -30,6 +30,13 @@ typedef struct copied_library {
 } copied_library;
 static copied_library *copied; /* guarded by ort_acquire's lock; they stay for the process's life */
 
+const ort_base *ort_find_base(void *handle) {
+  const ort_base *(*get)(void) = NULL;
+  void *symbol = dlsym(handle, "OrtGetApiBase");
+  memcpy(&get, &symbol, sizeof get);
+  return get ? get() : NULL;
+}
+
 static int create_memory_file(void) {
   int file = memfd_create("libonnxruntime", MFD_CLOEXEC | MFD_EXEC);
   return file >= 0 ? file : memfd_create("libonnxruntime", MFD_CLOEXEC);
