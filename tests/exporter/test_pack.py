@@ -247,3 +247,30 @@ def test_a_cut_tensor_is_refused(missing: int, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[: end - missing])
     with pytest.raises(InputError, match=rf"ends at byte {end}; it is truncated, fetch it again"):
         check_complete(read_gguf_header(path), path)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    ("factor", "found"), [(1, None), (100, None), (1e-3, None), (1e6, "too small"), (1e-9, "too large")]
+)
+def test_scales_without_a_half_precision_number(bits: int, factor: float, found: str | None) -> None:
+    """Weights that are small or large throughout are refused by name, not flushed to zero or infinity."""
+    weight = np.random.default_rng(3).standard_normal((16, 64)).astype(np.float32) * np.float32(0.1 / factor)
+    weights = CpuWeights(Scheme(f"w{bits}", "fp32", 32), None)
+    if found is not None:
+        with pytest.raises(InputError, match=f"weight a.weight .*{found} for half precision"):
+            weights.codes("a.weight", weight, is_lm_head=False)
+        return
+    codes = weights.codes("a.weight", weight, is_lm_head=False)
+    assert codes is not None
+    error = np.linalg.norm(dequantize_codes(codes) - weight) / np.linalg.norm(weight)
+    assert error < (0.15 if bits == 4 else 0.02)
+
+
+def test_weights_that_stay_floats_are_named() -> None:
+    """Inputs that are no multiple of 32: the note names the weights and their share."""
+    weights = CpuWeights(Scheme("w4", "w8", 32), None)
+    assert weights.codes("a.weight", np.ones((16, 64), np.float32), is_lm_head=False) is not None
+    assert "stay fp32" not in weights.note()
+    assert weights.codes("b.weight", np.ones((64, 48), np.float32), is_lm_head=False) is None
+    assert "1 stay fp32, 75% of the parameters of all" in weights.note() and "b.weight" in weights.note()
