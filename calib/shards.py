@@ -13,6 +13,10 @@ import numpy as np
 
 from specc.calib.prompts import CLASSES
 from specc.calib.samples import Sample
+from specc.errors import InputError
+
+OWNER = "target.json"
+"""Says whose answers a folder holds."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,43 @@ class DataSettings:
     """The user's own prompts, used instead of the built-in ones."""
 
 
-def data_folder(root: Path, weights_sha256: str, settings: DataSettings) -> Path:
-    """The folder of the shards, by target and settings without `tokens`: more tokens only add shards."""
-    inputs = {**asdict(settings), "tokens": 0, "weights": weights_sha256, "format": 1}
+def data_folder(root: Path, identity: str, settings: DataSettings) -> Path:
+    """The folder of the shards, by the target's identity (a hash over all its files) and the settings without
+    `tokens`: more tokens only add shards.
+    """
+    inputs = {**asdict(settings), "tokens": 0, "target": identity, "format": 1}
     return root / "distill" / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def claim_folder(folder: Path, identity: str) -> None:
+    """Write into a folder of shards which target's answers it holds.
+
+    Raises InputError where it holds those of another target, or of one that it does not name.
+    """
+    path = folder / OWNER
+    if path.is_file():
+        try:
+            owner = json.loads(path.read_text(encoding="utf-8"))["identity"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise InputError(
+                f"The file {path} cannot be read; name another folder for the answers."
+            ) from None
+        if owner != identity:
+            raise InputError(
+                f"The folder {folder} holds answers of another target, or of this one before its weights, "
+                "configuration, tokenizer or chat template changed; name another folder."
+            )
+        return
+    record = json.dumps({"identity": identity})
+    if any(folder.rglob("shard-*.npz")):
+        raise InputError(
+            f"The folder {folder} does not say which target's answers it holds; name another folder, or, if "
+            f"they are this target's, write {record} into {path}."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(record, encoding="utf-8")
+    os.replace(part, path)
 
 
 def shard_path(folder: Path, number: int) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +30,29 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test reads or writes the user's build cache."""
     monkeypatch.setenv("SPECC_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def keyed_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stage of a build opens a checkpoint whose identity is not in the stage's key."""
+    from specc.pipeline import cache
+    from specc.pipeline.checkpoint import CheckpointRecord
+
+    key_of, open_record = cache.key_of, CheckpointRecord.open
+    stage = SimpleNamespace(kind="", checkpoints=())
+
+    def note_stage(kind: str, inputs: Mapping[str, Any]) -> str:
+        if kind != "file":
+            stage.kind, stage.checkpoints = kind, inputs.get("checkpoints", ())
+        return key_of(kind, inputs)
+
+    def open_in_stage(record: CheckpointRecord) -> Any:
+        known = record.identity.sha256 in stage.checkpoints
+        assert known, f"the key of the stage {stage.kind} lacks the identity of {record.source.checkpoint}"
+        return open_record(record)
+
+    monkeypatch.setattr(cache, "key_of", note_stage)
+    monkeypatch.setattr(CheckpointRecord, "open", open_in_stage)
 
 
 @pytest.fixture
@@ -120,7 +143,7 @@ def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespa
 
     remembered.open_once.cache_clear()
     code_hash.cache_clear()
-    monkeypatch.setattr("specc.pipeline.checkpoint.open_once", lambda source, base: fake)
+    monkeypatch.setattr("specc.pipeline.checkpoint.open_once", lambda source, base, identity: fake)
     monkeypatch.setattr("specc.exporter.export.export_graph", export)
     monkeypatch.setattr("specc.pipeline.opening.call_model", lambda bundle: None)  # its graphs are no graphs
     monkeypatch.setattr("specc.gate.lint.lint_file", lambda path, engine="auto": [])

@@ -166,18 +166,10 @@ def test_bad_input_leaves_nothing(
     tmp_path: Path,
     write_recipe: Write,
     fake_model: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
     keys: dict[str, Any],
     error: type[Exception],
     found: str,
 ) -> None:
-    if "target" in keys:
-        from specc.exporter.checkpoint.checkpoint import open_checkpoint
-
-        monkeypatch.setattr(
-            "specc.pipeline.checkpoint.open_once",
-            lambda s, base: open_checkpoint(s.checkpoint, s.revision, base).spec,
-        )
     with pytest.raises(error, match=found) as caught:
         build(write_recipe(**keys), out=tmp_path / "b")
     assert "\n" not in str(caught.value)
@@ -217,7 +209,7 @@ def test_draft_with_another_tokenizer_is_refused(
     )
     (tmp_path / "other").mkdir()
     monkeypatch.setattr(
-        "specc.pipeline.checkpoint.open_once", lambda s, _: draft if s.checkpoint == "other" else target
+        "specc.pipeline.checkpoint.open_once", lambda s, *_: draft if s.checkpoint == "other" else target
     )
     path = write_recipe(draft={"kind": "model", "checkpoint": "other"})
     with pytest.raises(InputError, match="different tokenizers"):

@@ -42,7 +42,7 @@ def test_a_token_that_the_model_lacks_is_named_with_its_line(
 ) -> None:
     from specc.contracts.recipe import TokenNotFound
 
-    def refuse(source: Any, base: Path) -> Any:
+    def refuse(source: Any, base: Path, identity: str) -> Any:
         raise TokenNotFound("eos", "eos has '<x>'", "a token of the model's tokenizer is needed, or its id")
 
     monkeypatch.setattr("specc.pipeline.checkpoint.open_once", refuse)

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 from specc.atomic import io_errors
 from specc.calib import ngram_table
 from specc.calib.samples import Sample
-from specc.calib.shards import DataSettings, data_folder
+from specc.calib.shards import DataSettings, claim_folder, data_folder
 from specc.contracts.files import File, describe_file
 from specc.contracts.recipe import load_recipe
 from specc.distill.card import make_card, make_provenance
 from specc.distill.data import TrainingData, iterate_contexts, prepare_data, read_prompts
 from specc.distill.request import DistillRequest
 from specc.pipeline import cache
-from specc.pipeline.checkpoint import describe, require_build_extra
+from specc.pipeline.checkpoint import CheckpointRecord, describe, require_build_extra
 from specc.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from specc.contracts.model_spec import ModelSpec
-    from specc.exporter.checkpoint.checkpoint import Checkpoint
 
 HEAD, TABLE = "head.safetensors", "draft_table.bin"
 ORDERS = (1, 2, 3, 4, 5)
@@ -50,21 +49,27 @@ def distill(request: DistillRequest, progress: Progress = no_progress) -> Distil
     with io_errors(f"writing {out}"):
         out.mkdir(parents=True, exist_ok=True)
     with require_build_extra():
-        return make_drafts(request, described.open(), described.spec, out, progress)
+        return make_drafts(request, described, out, progress)
 
 
 def make_drafts(
-    request: DistillRequest, checkpoint: Checkpoint, spec: ModelSpec, out: Path, progress: Progress
+    request: DistillRequest, target: CheckpointRecord, out: Path, progress: Progress
 ) -> DistillResult:
     """Prepare the data, write each draft into `out`, and describe them there."""
+    checkpoint, spec, identity = target.open(), target.spec, target.identity
     user_prompts = read_prompts(request.prompts) if request.prompts else ()
     settings = DataSettings(seed=request.seed, tokens=request.tokens, prompts=user_prompts)
-    folder = request.data or data_folder(cache.root(), spec.weights_sha256, settings)
+    folder = request.data or data_folder(cache.root(), identity.sha256, settings)
+    if request.data:
+        with io_errors(f"writing {folder}"):
+            claim_folder(folder, identity.sha256)
     model = checkpoint.load()
+    identity.check_unchanged()
     data = prepare_data(model, checkpoint, folder, settings, request.leave_out, progress)
     facts: dict[str, Any] = {"data": describe_data(data, settings), "settings": {"ids": request.ids}}
     if request.leave_out:
         facts["data"]["left_out"] = request.leave_out
+    identity.check_unchanged()
     accepted: dict[str, list[float]] = {}
     names = []
     if request.table:

@@ -20,10 +20,11 @@ from specc.contracts.files import describe_file
 from specc.contracts.plan import Plan, make_plan
 from specc.contracts.recipe import Recipe
 from specc.pipeline import tuning
-from specc.pipeline.cache import find_entry, run_stage
+from specc.pipeline.cache import tool_versions
 from specc.pipeline.checkpoint import require_build_extra
 from specc.pipeline.clock import Clock
 from specc.pipeline.draft_files import exit_norm_file
+from specc.pipeline.identity import find_reading_entry, run_reading_stage
 from specc.pipeline.planned import Planned
 from specc.pipeline.source_code import code_hash
 from specc.progress import Progress
@@ -65,8 +66,8 @@ def choose_draft(planned: Planned, clock: Clock) -> Planned:
     if not is_open(planned.plan.recipe) or planned.plan.choice is not None:
         return planned
     with clock.stage("choose") as hit:
-        inputs = inputs_of(planned)
-        entry = run_stage("choice", inputs, partial(measure_choice, planned, clock.progress("choose")))
+        run = partial(measure_choice, planned, clock.progress("choose"))
+        entry = run_reading_stage("choice", inputs_of(planned), planned.identities, run)
         hit(entry.cached)
     return apply_choice(planned, entry.facts)
 
@@ -79,7 +80,9 @@ def is_open(recipe: Recipe) -> bool:
 
 def apply_known_choice(planned: Planned) -> Planned:
     """The plan with what an earlier build chose under the same circumstances, if the cache has it."""
-    entry = find_entry("choice", inputs_of(planned)) if is_open(planned.plan.recipe) else None
+    if not is_open(planned.plan.recipe):
+        return planned
+    entry = find_reading_entry("choice", inputs_of(planned), planned.identities)
     return planned if entry is None else apply_choice(planned, entry.facts)
 
 
@@ -114,16 +117,14 @@ def sentence(facts: Mapping[str, Any]) -> str:
 
 
 def inputs_of(planned: Planned) -> dict[str, Any]:
-    """Everything that decides the choice."""
+    """Everything that decides the choice, beside the checkpoints."""
     from specc.calib import prompts
 
     plan, recipe = planned.plan, planned.plan.recipe
     table, norm = recipe.draft.table_part, exit_norm_file(plan)
     path = recipe.folder / table.file if table is not None and table.file else None
     return {
-        "target": planned.target.spec.weights_sha256,
         "draft": asdict(recipe.draft),
-        "weights": planned.draft.spec.weights_sha256 if planned.draft else None,
         "head": plan.head.sha256 if plan.head else None,
         "norm": describe_file(norm.parent, norm.name).sha256 if norm else None,
         "table": describe_file(path.parent, path.name).sha256 if path else None,
@@ -131,6 +132,7 @@ def inputs_of(planned: Planned) -> dict[str, Any]:
         "costs": costs_of(plan),
         "prompts": prompts.hash_prompts(prompts.load("tuning")),
         "code": code_hash(*CODE),
+        "tools": tool_versions(),
     }
 
 

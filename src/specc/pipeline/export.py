@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from specc.contracts.draft_kinds import list_modules
 from specc.contracts.engine_plan import EnginePlan
 from specc.contracts.files import describe_file
-from specc.pipeline.cache import CacheEntry, run_stage, tool_versions
+from specc.pipeline.cache import CacheEntry, tool_versions
 from specc.pipeline.checkpoint import CheckpointRecord, require_build_extra
 from specc.pipeline.clock import Clock
 from specc.pipeline.draft_files import exit_norm_file, head_file
+from specc.pipeline.identity import run_reading_stage
 from specc.pipeline.links import temporary_links
 from specc.pipeline.planned import Planned
 from specc.pipeline.source_code import code_hash
@@ -75,7 +76,7 @@ def export_model(
     }
     checkpoint = planned.checkpoint_of(engine)
     run = partial(write_model, checkpoint, engine, shared, ranges, norm, progress)
-    return run_stage("engine", inputs, run)
+    return run_reading_stage("engine", inputs, [checkpoint.identity], run)
 
 
 def write_model(
@@ -128,7 +129,8 @@ def export_head(
         "code": code_hash(*HEAD_CODE),
         "tools": tool_versions(),
     }
-    return run_stage("head", inputs, partial(write_head, planned, engine, shared, progress))
+    run = partial(write_head, planned, engine, shared, progress)
+    return run_reading_stage("head", inputs, [planned.target.identity], run)
 
 
 def write_head(

@@ -97,7 +97,7 @@ def provenance_of(planned: Planned, tokenizer: CacheEntry) -> dict[str, Any]:
 
 
 def checkpoint_origin(checkpoint: CheckpointRecord) -> dict[str, Any]:
-    """A checkpoint's name as the recipe writes it, its hash, revision and licence."""
+    """A checkpoint's name as the recipe writes it, its hashes, revision and licence."""
     spec = checkpoint.spec
     return {
         **checkpoint.provenance,
@@ -106,6 +106,7 @@ def checkpoint_origin(checkpoint: CheckpointRecord) -> dict[str, Any]:
         "weights_sha256": spec.weights_sha256,
         "licence": spec.licence,
         "parameters": spec.parameters,
+        "files": dict(checkpoint.identity.files),
     }
 
 

@@ -11,15 +11,16 @@ from specc import targets
 from specc.atomic import io_errors
 from specc.contracts.plan import make_plan
 from specc.contracts.recipe import Recipe, Source, TokenNotFound
-from specc.pipeline.cache import run_stage
+from specc.pipeline.cache import tool_versions
 from specc.pipeline.checkpoint import CheckpointRecord, describe, require_build_extra
 from specc.pipeline.choice import apply_known_choice
 from specc.pipeline.clock import Clock
 from specc.pipeline.draft_files import read_recipe_head
+from specc.pipeline.identity import run_reading_stage
 from specc.pipeline.planned import Planned
 from specc.pipeline.source_code import code_hash
 
-TOKENIZER_CODE = ("specc.exporter.checkpoint.tokenizer",)
+TOKENIZER_CODE = ("specc.exporter.checkpoint.checkpoint", "specc.exporter.checkpoint.tokenizer")
 
 
 def plan_build(recipe: Recipe, hardware: str | None, clock: Clock) -> Planned:
@@ -67,6 +68,6 @@ def compare_tokenizers(target: CheckpointRecord, draft: CheckpointRecord) -> lis
             notes = tokenizer.compare_tokenizers(target.open().tokens, draft.open().tokens)
             return {"notes": [str(note) for note in notes]}
 
-    pair = [[record.spec.id_map_sha256, record.spec.weights_sha256] for record in (target, draft)]
-    inputs = {"pair": pair, "code": code_hash(*TOKENIZER_CODE)}
-    return [str(note) for note in run_stage("tokenizers", inputs, compare).facts["notes"]]
+    inputs = {"code": code_hash(*TOKENIZER_CODE), "tools": tool_versions()}
+    entry = run_reading_stage("tokenizers", inputs, [target.identity, draft.identity], compare)
+    return [str(note) for note in entry.facts["notes"]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from specc.contracts.engine_plan import EnginePlan
 from specc.contracts.plan import Plan
 from specc.pipeline.checkpoint import CheckpointRecord
+from specc.pipeline.identity import Identity
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,11 @@ class Planned:
     target: CheckpointRecord
     draft: CheckpointRecord | None
     """Of a draft model; None where another kind drafts."""
+
+    @property
+    def identities(self) -> list[Identity]:
+        """Those of the checkpoints, the target's first."""
+        return [record.identity for record in (self.target, self.draft) if record is not None]
 
     def checkpoint_of(self, engine: EnginePlan) -> CheckpointRecord:
         """The checkpoint that an engine is exported from: an early exit is a part of the target."""

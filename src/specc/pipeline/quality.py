@@ -9,10 +9,11 @@ from typing import Any
 
 from specc.errors import JudgeError
 from specc.gate.quality import describe_worst_groups, list_missed_limits
-from specc.pipeline.cache import CacheEntry, run_stage, tool_versions
+from specc.pipeline.cache import CacheEntry, tool_versions
 from specc.pipeline.checkpoint import require_build_extra
 from specc.pipeline.clock import Clock
 from specc.pipeline.export import GRAPH_CODE
+from specc.pipeline.identity import run_reading_stage
 from specc.pipeline.planned import Planned
 from specc.pipeline.source_code import code_hash
 
@@ -54,6 +55,6 @@ def measure_sensitivity(planned: Planned, clock: Clock) -> list[dict[str, Any]]:
 
     inputs = {"engine": asdict(engine), "code": code_hash(*SENSITIVITY_CODE), "tools": tool_versions()}
     with clock.stage("sensitivity") as hit:
-        entry = run_stage("sensitivity", inputs, run)
+        entry = run_reading_stage("sensitivity", inputs, [planned.target.identity], run)
         hit(entry.cached)
     return list(entry.facts["groups"])

@@ -10,9 +10,10 @@ from typing import Any
 from specc.contracts.bundle.tables import decode_calibration
 from specc.contracts.engine_plan import EnginePlan
 from specc.contracts.recipe import Ranges
-from specc.pipeline.cache import CacheEntry, run_stage, tool_versions
+from specc.pipeline.cache import CacheEntry, tool_versions
 from specc.pipeline.checkpoint import CheckpointRecord, require_build_extra
 from specc.pipeline.clock import Clock
+from specc.pipeline.identity import run_reading_stage
 from specc.pipeline.planned import Planned
 from specc.pipeline.source_code import code_hash
 
@@ -39,15 +40,15 @@ def needs_ranges(engine: EnginePlan) -> bool:
 
 
 def measure_checkpoint(checkpoint: CheckpointRecord, settings: Ranges, tokenizer: CacheEntry) -> CacheEntry:
-    """Ranges of one checkpoint's products, from the cache where weights, text and method are the same."""
+    """Ranges of one checkpoint's products, from the cache where checkpoint, text and method are the same."""
     inputs = {
-        "model": checkpoint.spec.weights_sha256,
         "text": next(file.sha256 for file in tokenizer.files if file.path == "calibration.bin"),
         "how": [settings.method, settings.migrate, POSITIONS],
         "code": code_hash(*CODE),
         "tools": tool_versions(),
     }
-    return run_stage("ranges", inputs, partial(run_calibration, checkpoint, settings, tokenizer))
+    run = partial(run_calibration, checkpoint, settings, tokenizer)
+    return run_reading_stage("ranges", inputs, [checkpoint.identity], run)
 
 
 def run_calibration(

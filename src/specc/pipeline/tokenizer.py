@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from specc.contracts.bundle.tables import encode_calibration, encode_id_bytes
-from specc.pipeline.cache import CacheEntry, run_stage, tool_versions
+from specc.pipeline.cache import CacheEntry, tool_versions
 from specc.pipeline.checkpoint import CheckpointRecord
 from specc.pipeline.clock import Clock
+from specc.pipeline.identity import run_reading_stage
 from specc.pipeline.planned import Planned
 from specc.pipeline.source_code import code_hash
 
@@ -26,15 +27,12 @@ def write_tokenizer(planned: Planned, clock: Clock) -> CacheEntry:
     recipe, target = planned.plan.recipe, planned.target
     with clock.stage("tokenizer") as hit:
         path = recipe.folder / recipe.calibration_text if recipe.calibration_text else None
-        spec = target.spec
         inputs = {
-            "model": [spec.weights_sha256, spec.id_map_sha256, spec.token_ids],
             "calibration": identify_text(path),
-            "chat": [planned.target.source.template, spec.eos],
             "code": code_hash(*CODE),
             "tools": tool_versions(),
         }
-        entry = run_stage("tokenizer", inputs, partial(write_files, target, path))
+        entry = run_reading_stage("tokenizer", inputs, [target.identity], partial(write_files, target, path))
         hit(entry.cached)
     return entry
 

@@ -56,13 +56,15 @@ def answer_prompts(target: CheckpointRecord, progress: Progress) -> list[Sample]
     from specc.calib.shards import DataSettings, data_folder, list_shards, read_shard
     from specc.pipeline.dialogue import make_dialogue
 
-    folder = data_folder(cache.root(), target.spec.weights_sha256, DataSettings())
+    folder = data_folder(cache.root(), target.identity.sha256, DataSettings())
     if not list_shards(folder / "tuning"):
         progress(ANSWERING, 0.0)
         checkpoint = target.open()
         model = checkpoint.load().to("cuda" if torch.cuda.is_available() else "cpu", torch.bfloat16)
         batch = Batch(model, answers.SLOTS, answers.CAPACITY, checkpoint.spec.eos)
-        answers.answer_split(batch, make_dialogue(checkpoint), folder, "tuning")
+        dialogue = make_dialogue(checkpoint)
+        target.identity.check_unchanged()
+        answers.answer_split(batch, dialogue, folder, "tuning")
     samples = read_shard(list_shards(folder / "tuning")[0], with_hidden=True)
     return [sample for sample in samples if sample.temperature == 0 and len(sample.answer) > 2]
 
