@@ -17,3 +17,8 @@ A part imports only parts that stand before it in this order:
     draft_heads  modules, files, tracing and export of trained draft heads
     tensorrt     engines
 """
+
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+"""ONNX Runtime's Python package reads it when it is imported; without it a device id is written and sent."""

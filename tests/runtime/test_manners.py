@@ -221,6 +221,16 @@ def test_no_telemetry_and_no_variable_stays(graph: Path, tmp_path: Path) -> None
     assert [path for path in tmp_path.rglob("*") if "onnxruntime" in str(path)] == []
 
 
+def test_no_telemetry_of_the_exporter(tmp_path: Path) -> None:
+    """ONNX Runtime's Python package writes no device id either where a build imports it."""
+    text = "import specc.exporter.graph.session as s; s.ort.SessionOptions()"
+    names = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED")
+    variables = {name: value for name, value in os.environ.items() if name not in names}
+    variables |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=120, env=variables)
+    assert [path for path in tmp_path.rglob("*") if "onnxruntime" in str(path)] == []
+
+
 def test_the_engine_library_is_not_the_hosts(graph: Path) -> None:
     """libonnxruntime itself is not loaded by opening a model, so a host that loads it finds it untouched."""
     text = """
