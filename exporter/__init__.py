@@ -10,6 +10,8 @@ A part imports only parts that stand before it in this order:
     checkpoint   what others trained: specs, tokenizers, weights as stored
     rewrites     graph -> graph, the same function in fewer nodes
     module_view  views of a Hugging Face module: shallow copies, another attention
+    decoder      the parts of a module by what they are: layers, final norm, rotary embedding
+    probe        what a module asks of attention; refuses what a graph does not carry over
     trace        the Hugging Face module -> graph
     lower        weights and operators of each dialect
     check        each stage, each node and the whole against the float module

@@ -62,11 +62,9 @@ def export_graph(
 
     started, progress = time.monotonic(), progress or no_progress
     progress("load", 0.0)
-    model = checkpoint.load()
-    if prepare is not None:
-        prepare(model)
+    model, window = load_module(checkpoint, plan, prepare)
     progress("trace", 0.15)
-    expected = compute_reference(model, plan, checkpoint.tokens)
+    expected = compute_reference(model, plan, checkpoint.tokens, window)
     held_out = encode_held_out(checkpoint.tokens, plan.context, plan.spec.vocab, plan.spec.bos)
     float_logits = compute_logits(model, held_out) if plan.layers == plan.spec.layers else None
     graph = trace_graph(model, plan)
@@ -83,6 +81,22 @@ def export_graph(
     files = write_graph(graph, folder, plan.name, folder / f"{plan.shares}.onnx" if plan.shares else None)
     progress("save", 1.0)
     return ExportResult(files, graph.node_count, errors, quality, graph.notes, time.monotonic() - started)
+
+
+def load_module(
+    checkpoint: Checkpoint, plan: EnginePlan, prepare: Callable[[Any], None] | None
+) -> tuple[Any, int]:
+    """The float module, changed by `prepare`, and the largest window of its attention that matters.
+
+    Raises InputError for attention that a graph does not carry over.
+    """
+    from specc.exporter.probe import check_attention
+
+    model = checkpoint.load()
+    window = check_attention(model, plan)
+    if prepare is not None:
+        prepare(model)
+    return model, window
 
 
 def check_lowered(

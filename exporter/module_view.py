@@ -27,16 +27,24 @@ def copy_shallow(module: Any) -> Any:
     return view
 
 
+def make_no_mask(*_: Any, **__: Any) -> None:
+    """The mask of an attention that knows by position what a row may see."""
+
+
 @contextlib.contextmanager
 def swap_attention(
-    config: Any, name: str, attend: AttentionFunction, layers: int | None = None
+    config: Any,
+    name: str,
+    attend: AttentionFunction,
+    layers: int | None = None,
+    make_mask: Callable[..., Any] = make_no_mask,
 ) -> Iterator[None]:
-    """Every layer calls `attend`, registered as `name`, while the block runs; the mask it gets is None.
+    """Every layer calls `attend`, registered as `name`, with the mask of `make_mask`, while the block runs.
 
     `layers` is written into the configuration for the block where the module has another number of layers.
     """
     AttentionInterface.register(name, attend)
-    AttentionMaskInterface.register(name, lambda *_, **__: None)
+    AttentionMaskInterface.register(name, make_mask)
     before = config._attn_implementation, config.num_hidden_layers
     config._attn_implementation = name
     config.num_hidden_layers = before[1] if layers is None else layers

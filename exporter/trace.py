@@ -8,14 +8,18 @@ kept.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from specc.contracts.engine_plan import EnginePlan
-from specc.errors import EnvironmentFault
+from specc.errors import EnvironmentFault, InputError
 from specc.exporter.checkpoint.spec import check_rope
+from specc.exporter.decoder import find_decoder
 from specc.exporter.graph.graph import OPSETS, Graph
 from specc.exporter.graph.silence import silence_libraries
 from specc.exporter.module_view import AttentionFunction, copy_shallow, swap_attention
@@ -33,13 +37,14 @@ def trace_graph(model: Any, plan: EnginePlan) -> Graph:
     axis that must be symbolic came out fixed.
     """
     check_rope(model.config.to_dict(), plan.name)
-    step = CacheStep(keeps_hidden=plan.hidden)
+    step = CacheStep(keeps_hidden=plan.hidden, slots=plan.capacity)
     call = TracedCall(take_layers(model, plan, step), step).eval()
     attend = make_attention(step)
     with (
         swap_attention(model.config, ATTENTION, attend, plan.layers),
         torch.no_grad(),
         silence_libraries(),
+        refuse_untraceable(type(model).__name__),
     ):
         program = torch.onnx.export(
             call,
@@ -67,12 +72,26 @@ def trace_graph(model: Any, plan: EnginePlan) -> Graph:
     return graph
 
 
+@contextlib.contextmanager
+def refuse_untraceable(name: str) -> Iterator[None]:
+    """The tracer's error about module `name`, tens of lines, as one sentence."""
+    try:
+        yield
+    except torch.onnx.OnnxExporterError as error:
+        raise InputError(
+            f"{name} cannot be traced by torch {torch.__version__}: its code depends on the number of "
+            "rows of "
+            "a call or has an operator without an ONNX counterpart; this family is not supported."
+        ) from error
+
+
 @dataclass
 class CacheStep:
     """What the attention function and the final norm read and write while one call is traced.
 
     last: int32 [1], index of the last valid slot after the call; total: int32 [], valid slots after the call;
-    logit_rows: int64 [m]; hidden: fp32 [1, R, hidden], the input of the lm_head for every row.
+    logit_rows: int64 [m]; hidden: fp32 [1, R, hidden], the input of the lm_head for every row; slots:
+    capacity of the KV cache, so that a window of as many or more changes nothing.
     """
 
     past_k: tuple[torch.Tensor, ...] = ()
@@ -82,6 +101,7 @@ class CacheStep:
     last: torch.Tensor | None = None
     total: torch.Tensor | None = None
     logit_rows: torch.Tensor | None = None
+    slots: int = 0
     keeps_hidden: bool = False
     hidden: torch.Tensor | None = None
 
@@ -118,21 +138,33 @@ class TracedCall(torch.nn.Module):
 
 
 class RotaryTable(torch.nn.Module):
-    """Cos and sin, fp32 [capacity, dim], computed once by the model's own rotary module.
+    """Cos and sin, fp32 [capacity, dim], computed once by the model's own rotary module; looked up by
+    position.
 
-    Looked up by position.
+    A module that is called with a layer type (Gemma 3: another base for layers with a window) has one table
+    a type.
     """
 
-    def __init__(self, rotary: torch.nn.Module, capacity: int) -> None:
+    def __init__(self, rotary: Any, capacity: int) -> None:
         super().__init__()
-        with torch.no_grad():
-            cos, sin = rotary(torch.zeros(1, 1, 1), position_ids=torch.arange(capacity)[None])
-        self.register_buffer("cos_cache", cos[0].float().contiguous())
-        self.register_buffer("sin_cache", sin[0].float().contiguous())
+        has_types = "layer_type" in inspect.signature(rotary.forward).parameters
+        for kind in sorted(set(rotary.config.layer_types)) if has_types else [None]:
+            keywords = {} if kind is None else {"layer_type": kind}
+            with torch.no_grad():
+                tables = rotary(torch.zeros(1, 1, 1), position_ids=torch.arange(capacity)[None], **keywords)
+            for name, table in zip(("cos", "sin"), tables, strict=True):
+                self.register_buffer(name_table(name, kind), table[0].float().contiguous())
 
-    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        cos, sin = self.get_buffer("cos_cache"), self.get_buffer("sin_cache")
+    def forward(
+        self, x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        cos, sin = (self.get_buffer(name_table(name, layer_type)) for name in ("cos", "sin"))
         return cos[position_ids], sin[position_ids]
+
+
+def name_table(name: str, layer_type: str | None) -> str:
+    """`cos_cache`, or `cos_cache_sliding_attention` where a layer type has a table of its own."""
+    return f"{name}_cache" if layer_type is None else f"{name}_cache_{layer_type}"
 
 
 class WantedRows(torch.nn.Module):
@@ -155,22 +187,44 @@ def take_layers(model: Any, plan: EnginePlan, step: CacheStep) -> torch.nn.Modul
     """A view of `model` with its first layers, a rotary table and a final norm that gathers the wanted
     rows.
     """
-    base = copy_shallow(model.base_model)
-    base._modules["layers"] = torch.nn.ModuleList(list(base.layers)[: plan.layers])
-    base._modules["rotary_emb"] = RotaryTable(base.rotary_emb, plan.capacity)
-    base._modules["norm"] = WantedRows(base.norm, step)
+    parts = find_decoder(model)
     view: torch.nn.Module = copy_shallow(model)
-    view._modules[model.base_model_prefix] = base
+    decoder: Any = view
+    for name in parts.path:
+        decoder._modules[name] = copy_shallow(decoder._modules[name])
+        decoder = decoder._modules[name]
+    modules = decoder._modules
+    modules[parts.layers] = torch.nn.ModuleList(list(modules[parts.layers])[: plan.layers])
+    if parts.rotary is not None:
+        modules[parts.rotary] = RotaryTable(modules[parts.rotary], plan.capacity)
+    modules[parts.norm] = WantedRows(modules[parts.norm], step)
     return view
 
 
 def make_attention(step: CacheStep) -> AttentionFunction:
-    """The attention function of every layer: the operator that updates the KV cache."""
+    """The attention function of every layer: the operator that updates the KV cache.
+
+    Keywords that it does not name were refused, or found to change nothing, by probe.check_attention.
+    """
 
     def attend(
-        module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any
+        module: Any,
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: Any,
+        scaling: float | None = None,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        **_: Any,
     ) -> Any:
-        return emit_attention(step, module.layer_idx, query, key, value, scaling), None
+        scale = float(scaling if scaling is not None else query.shape[3] ** -0.5)
+        attributes: dict[str, Any] = {"scale": scale}
+        if sliding_window is not None and sliding_window < step.slots:
+            attributes["local_window_size"] = int(sliding_window)
+        if softcap:
+            attributes["softcap"] = float(softcap)
+        return emit_attention(step, module.layer_idx, query, key, value, attributes), None
 
     return attend
 
@@ -181,9 +235,12 @@ def emit_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    scaling: float | None,
+    attributes: dict[str, Any],
 ) -> torch.Tensor:
-    """Append key and value at slot past_len and attend; query [1, heads, R, dim] -> [1, R, heads, dim]."""
+    """Append key and value at slot past_len and attend; query [1, heads, R, dim] -> [1, R, heads, dim].
+
+    `attributes` of GroupQueryAttention besides the numbers of heads.
+    """
     batch, heads, rows, dim = query.shape
     kv_heads = key.shape[1]
     flat = [flatten_heads(query, heads), flatten_heads(key, kv_heads), flatten_heads(value, kv_heads)]
@@ -191,11 +248,7 @@ def emit_attention(
     out, step.present_k[layer], step.present_v[layer] = torch.onnx.ops.symbolic_multi_out(
         "com.microsoft::GroupQueryAttention",
         [*flat, past_k, past_v, step.last, step.total],
-        attrs={
-            "num_heads": heads,
-            "kv_num_heads": kv_heads,
-            "scale": float(scaling if scaling is not None else dim**-0.5),
-        },
+        attrs={"num_heads": heads, "kv_num_heads": kv_heads, **attributes},
         dtypes=[query.dtype] * 3,
         shapes=[(batch, rows, heads * dim), past_k.shape, past_v.shape],
         version=1,

@@ -31,6 +31,7 @@ KL_BOUNDS = {
 }  # nats per row, against the float model
 FULL_SLOTS = 2048  # longer contexts are not filled; their last positions are checked behind a short past
 FAR_PAST = 17
+PAST_WINDOW = 32  # slots behind the largest window that are filled
 
 
 class StageError(EnvironmentFault):
@@ -62,9 +63,12 @@ class Reference:
     cases: dict[Case, np.ndarray]
 
 
-def make_cases(plan: EnginePlan) -> list[Case]:
-    """A first call, later calls, every width of the plan, and calls at the end of the context."""
-    last = min(plan.context, FULL_SLOTS)
+def make_cases(plan: EnginePlan, window: int = 0) -> list[Case]:
+    """A first call, later calls, every width of the plan, and calls at the end of the context.
+
+    `window`: the largest window of a layer; the cases reach past it wherever the context does.
+    """
+    last = min(plan.context, max(FULL_SLOTS, window + PAST_WINDOW))
     wanted = [
         (0, 1),
         (0, 5),
@@ -80,9 +84,9 @@ def make_cases(plan: EnginePlan) -> list[Case]:
     return [*near, Case(FAR_PAST, 5, offset)] if offset > 0 else near
 
 
-def compute_reference(model: Any, plan: EnginePlan, tokens: TokenizerJson) -> Reference:
+def compute_reference(model: Any, plan: EnginePlan, tokens: TokenizerJson, window: int = 0) -> Reference:
     """Logits of the float module, without a cache, for every case; the module is unchanged afterwards."""
-    cases = make_cases(plan)
+    cases = make_cases(plan, window)
     ids = encode_sample(tokens, max(c.past + c.rows for c in cases), plan.spec.vocab)
     before, model.config.num_hidden_layers = model.config.num_hidden_layers, plan.layers
     try:

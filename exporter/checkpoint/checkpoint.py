@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from specc.contracts.chat_template import find_turn_end
 from specc.contracts.model_spec import ModelSpec
 from specc.errors import InputError
+from specc.exporter.checkpoint.decoder_steps import check_decoder
 from specc.exporter.checkpoint.end_tokens import (
     NO_OVERRIDES,
     NamedTokens,
@@ -24,12 +23,20 @@ from specc.exporter.checkpoint.end_tokens import (
     read_special_tokens,
     resolve_tokens,
 )
-from specc.exporter.checkpoint.gguf_cache import cache_gguf_reads
+from specc.exporter.checkpoint.folder_module import load_folder_module
 from specc.exporter.checkpoint.gguf_header import GgufHeader, check_complete, read_gguf_header
+from specc.exporter.checkpoint.gguf_module import build_module
+from specc.exporter.checkpoint.gguf_tokenizer import apply_pre_tokenizer
 from specc.exporter.checkpoint.source import Source, find_source
 from specc.exporter.checkpoint.spec import read_folder_spec, read_gguf_spec
 from specc.exporter.checkpoint.tokenizer import TokenizerJson, hash_rules, list_id_bytes, strips_leading_space
-from specc.exporter.checkpoint.weights import check_weights, hash_weights, read_dtype, read_json
+from specc.exporter.checkpoint.weights import (
+    check_weights,
+    hash_weights,
+    read_dtype,
+    read_json,
+    read_tensor_shapes,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -97,10 +104,13 @@ class Checkpoint:
     @cached_property
     def tokens(self) -> TokenizerJson:
         """The tokenizer; a GGUF's is converted by transformers, which takes seconds."""
-        path = self.source.path / "tokenizer.json"
-        return TokenizerJson(
-            path.read_text(encoding="utf-8") if path.is_file() else convert_tokenizer(self.source)
-        )
+        path, name = self.source.path / "tokenizer.json", self.source.path.name
+        text = path.read_text(encoding="utf-8") if path.is_file() else convert_tokenizer(self.source)
+        if self.header is not None:
+            text = apply_pre_tokenizer(text, self.header.metadata, name)
+        tokens = TokenizerJson(text)
+        check_decoder(tokens, name)
+        return tokens
 
     @cached_property
     def chat_template(self) -> str | None:
@@ -152,9 +162,10 @@ class Checkpoint:
 
     def load(self) -> torch.nn.Module:
         """The Hugging Face module with its weights: fp32, eval, on CPU."""
-        if self.header is None:
-            check_weights(self.source.path)
-        return load_module(self.source)
+        if self.header is not None:
+            return build_module(self.source.path, self.header)
+        check_weights(self.source.path)
+        return load_folder_module(self.source.path, read_tensor_shapes(self.source.path))
 
     def notes(self) -> tuple[str, ...]:
         """Notes on the weights for the report."""
@@ -170,21 +181,6 @@ def open_checkpoint(
     Raises InputError when it is missing, EnvironmentFault when the hub cannot be reached.
     """
     return Checkpoint(find_source(source, revision, base), overrides)
-
-
-def load_module(source: Source) -> torch.nn.Module:
-    """Load the module through transformers, without its progress bars."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    folder, file = (source.path.parent, source.path.name) if source.is_gguf else (source.path, None)
-    extra = {} if file is None else {"gguf_file": file}
-    with contextlib.redirect_stderr(io.StringIO()), cache_gguf_reads() if file else contextlib.nullcontext():
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, **extra
-        )
-    loaded: torch.nn.Module = model.eval()
-    return loaded
 
 
 def convert_tokenizer(source: Source) -> str:

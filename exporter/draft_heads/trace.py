@@ -54,7 +54,7 @@ def trace_feature(head: FeatureHead, plan: EnginePlan) -> Graph:
     """Trace a feature head (fp32, eval); inputs and outputs are those of the contract of feature drafts."""
     config = head.model.config
     check_rope(config.to_dict(), plan.name)
-    step = CacheStep(keeps_hidden=True)
+    step = CacheStep(keeps_hidden=True, slots=plan.capacity)
     call = FeatureCall(take_layers(head.model, plan, step), step, head.enter).eval()
     ids, past_len, position, wanted, past_k, past_v = make_sample_inputs(config, plan)
     feature = torch.zeros(SAMPLE_ROWS, config.hidden_size)

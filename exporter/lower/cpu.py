@@ -61,18 +61,29 @@ def sort_weights_by_use(graph: Graph) -> Graph:
 
 
 def lower_attention(graph: Graph) -> Graph:
-    """GroupQueryAttention with packed input that does the rotation itself -> specc::Attention."""
+    """GroupQueryAttention -> specc::Attention, which reads query, key and value packed."""
     out = copy_graph(graph)
     for node in list(out.model.graph):
-        if node.op_type == "GroupQueryAttention" and len(node.inputs) > 9 and node.inputs[1] is None:
+        if node.op_type == "GroupQueryAttention":
             replace_attention(out.model.graph, node)
     return remove_unused(out)
 
 
 def replace_attention(graph: ir.Graph, node: ir.Node) -> None:
-    """Replace the attention of one layer."""
-    past_len = next(value for value in graph.inputs if value.name == "past_len")
-    qkv, _, _, past_k, past_v, _, _, cos, sin, position = node.inputs[:10]
+    """One layer's attention; query, key and value that were not fused are joined, and are turned already."""
+    inputs = {str(value.name): value for value in graph.inputs}
+    packed, key, value, past_k, past_v = node.inputs[:5]
+    if len(node.inputs) > 9:
+        cos, sin, position = node.inputs[7:10]
+    else:
+        no_angles = np.zeros((1, 0), np.float32)
+        cos, sin = (add_initializer(graph, f"no_{name}", no_angles) for name in ("cos", "sin"))
+        position = inputs["position"]
+    if key is not None:
+        name, operands = f"{node.name}/qkv", [packed, key, value]
+        joined = ir.node("Concat", operands, attributes={"axis": -1}, name=name)
+        insert_before(node, joined)
+        packed = joined.outputs[0]
     a = node.attributes
     attributes = {
         "heads": a["num_heads"].as_int(),
@@ -81,8 +92,8 @@ def replace_attention(graph: ir.Graph, node: ir.Node) -> None:
         "window": max(a["local_window_size"].as_int(), 0) if "local_window_size" in a else 0,
         "soft_cap": a["softcap"].as_float() if "softcap" in a else 0.0,
     }
-    inputs = [qkv, past_k, past_v, past_len, position, cos, sin]
-    fused = ir.node("Attention", inputs, attributes=attributes, domain=SPECC, num_outputs=3, name=node.name)
+    operands = [packed, past_k, past_v, inputs["past_len"], position, cos, sin]
+    fused = ir.node("Attention", operands, attributes=attributes, domain=SPECC, num_outputs=3, name=node.name)
     insert_before(node, fused)
     for old, new in zip(node.outputs, fused.outputs, strict=True):
         copy_type(old, new)

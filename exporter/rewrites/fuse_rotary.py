@@ -10,6 +10,7 @@ from specc.exporter.graph.graph import (
     add_initializer,
     copy_graph,
     find_producer,
+    insert_before,
     read_constant,
     read_shape,
     remove_unused,
@@ -40,13 +41,25 @@ def absorb_rotation(graph: ir.Graph, attention: ir.Node) -> None:
     if half_cos is None or half_sin is None:
         return
     cached = add_initializer(graph, "cos_cache", half_cos), add_initializer(graph, "sin_cache", half_sin)
-    attention.replace_input_with(QUERY, query)
-    attention.replace_input_with(KEY, key)
+    for slot, value in ((QUERY, query), (KEY, key)):
+        attention.replace_input_with(slot, flatten_heads(graph, attention, value))
     attention.resize_inputs(POSITION + 1)
     for slot, value in zip(range(COS, POSITION + 1), (*cached, position), strict=True):
         attention.replace_input_with(slot, value)
     attention.attributes["do_rotary"] = ir.AttrInt64("do_rotary", 1)
     attention.attributes["rotary_interleaved"] = ir.AttrInt64("rotary_interleaved", 0)
+
+
+def flatten_heads(graph: ir.Graph, attention: ir.Node, value: ir.Value) -> ir.Value:
+    """[1, R, heads, dim] -> [1, R, heads*dim], before `attention`; a value that is flat already is
+    returned.
+    """
+    if len(read_shape(value)) == 3:
+        return value
+    shape = add_initializer(graph, "flat_heads", np.array([0, 0, -1], np.int64))
+    node = ir.node("Reshape", [value, shape], name=f"{value.name}/flat")
+    insert_before(attention, node)
+    return node.outputs[0]
 
 
 Rotation = tuple[ir.Value, ir.Value, ir.Value, ir.Value]
@@ -125,14 +138,19 @@ def read_slice_range(node: ir.Node | None, x: ir.Value) -> tuple[int, int | None
 
 
 def find_flat_input(x: ir.Value) -> ir.Value | None:
-    """The [1, R, heads * dim] value from which x [1, heads, R, dim] is reshaped and transposed."""
-    transpose = find_producer(x, "Transpose")
-    reshape = find_producer(transpose.inputs[0], "Reshape") if transpose else None
-    if transpose is None or reshape is None or not swaps_rows_and_heads(transpose):
+    """What x [1, heads, R, dim] was transposed from: the flat [1, R, heads*dim], or [1, R, heads, dim]
+    where a norm of each head stands between (Qwen 3, Gemma 3).
+    """
+    turned = find_producer(x, "Transpose")
+    by_row = turned.inputs[0] if turned is not None and swaps_rows_and_heads(turned) else None
+    if by_row is None:
         return None
-    flat = reshape.inputs[0]
     _, heads, _, dim = read_shape(x)
-    return flat if flat is not None and read_shape(flat)[-1] == heads * dim else None
+    cut = find_producer(by_row, "Reshape")
+    flat = cut.inputs[0] if cut else None
+    if flat is not None and read_shape(flat)[-1:] == (heads * dim,):
+        return flat
+    return by_row if read_shape(by_row)[-2:] == (heads, dim) and heads > 0 and dim > 0 else None
 
 
 def swaps_rows_and_heads(node: ir.Node) -> bool:

@@ -97,7 +97,7 @@ def by_hand(causal: bool) -> Any:
     Without `causal` its mask is the last row's, for every row.
     """
 
-    def attend(step: Any, layer: int, query: Any, key: Any, value: Any, scaling: float | None) -> Any:
+    def attend(step: Any, layer: int, query: Any, key: Any, value: Any, attributes: Any) -> Any:
         rows, spread = query.shape[2], query.shape[1] // key.shape[1]
         slot = (step.last.long() + 1 - rows) + torch.arange(rows)
         place = slot[None, None, :, None].expand(key.shape)
@@ -105,7 +105,7 @@ def by_hand(causal: bool) -> Any:
             past[layer].scatter(2, place, new) for past, new in ((step.past_k, key), (step.past_v, value))
         )
         step.present_k[layer], step.present_v[layer] = keys, values
-        scores = query @ keys.repeat_interleave(spread, 1).transpose(2, 3) * scaling
+        scores = query @ keys.repeat_interleave(spread, 1).transpose(2, 3) * attributes["scale"]
         seen = torch.arange(keys.shape[2])[None] <= (slot[:, None] if causal else slot[-1:, None])
         weights = torch.where(seen, scores, torch.tensor(-torch.inf)).softmax(-1)
         return (weights @ values.repeat_interleave(spread, 1)).transpose(1, 2)

@@ -55,10 +55,15 @@ def tiny_folder(
 
     folder.mkdir(parents=True, exist_ok=True)
     tiny_model(family, seed, **changes).to(getattr(torch, dtype)).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_tokenizer(folder: Path) -> None:
+    """The byte-level tokenizer and its settings, beside a module that is there."""
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()), encoding="utf-8")
     settings = {"eos_token": "<end>", "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    return folder
 
 
 def tokenizer_json(vocab: dict[str, int] | None = None) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""The Hugging Face module of a checkpoint folder, with every parameter and every tensor accounted for."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specc.errors import InputError
+from specc.exporter.checkpoint.config_keys import first_sentence, quiet_transformers
+
+if TYPE_CHECKING:
+    import torch
+
+WRAPPER_PREFIXES = ("_orig_mod.", "module.", "base_model.model.")
+"""Put before every name by torch.compile, DataParallel and PEFT when a wrapped module is saved."""
+IGNORED_TENSORS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.masked_bias|attn(ention)?\.bias)$")
+"""Buffers that older releases saved and that the module computes itself."""
+
+
+def load_folder_module(folder: Path, names: Iterable[str]) -> torch.nn.Module:
+    """The module of a folder with safetensors: fp32, eval, on CPU.
+
+    `names`: the tensors that the folder's weight files hold. Raises InputError that names the first tensors
+    that are missing, have no place in the module, have another shape, or hold NaN or infinity.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    mapping = prefix_mapping(names)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), quiet_transformers():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **({"key_mapping": mapping} if mapping else {}),
+            )
+    except (ValueError, OSError, ImportError, RuntimeError, NameError, AttributeError, KeyError) as error:
+        raise InputError(
+            f"The checkpoint folder {folder.name} cannot be loaded by transformers: "
+            f"{first_sentence(error)}; name a folder that AutoModelForCausalLM loads."
+        ) from None
+    check_report(report, folder.name)
+    check_finite(model, folder.name)
+    loaded: torch.nn.Module = model.eval()
+    return loaded
+
+
+def prefix_mapping(names: Iterable[str]) -> dict[str, str] | None:
+    """What takes a wrapper's prefix off every name; None where the names have none in common."""
+    names = list(names)
+    for prefix in WRAPPER_PREFIXES:
+        if names and all(name.startswith(prefix) for name in names):
+            return {f"^{re.escape(prefix)}": ""}
+    return None
+
+
+def check_report(report: Mapping[str, Any], folder: str) -> None:
+    """Hold transformers' account of the loading against zero: nothing missing, nothing left, no other
+    shapes.
+    """
+    missing = sorted(report["missing_keys"])
+    unexpected = sorted(name for name in report["unexpected_keys"] if not IGNORED_TENSORS.search(name))
+    shapes = sorted(report["mismatched_keys"])
+    if shapes:
+        name, stored, wanted = shapes[0]
+        raise InputError(
+            f"The tensor {name} of {folder} has shape {list(stored)} and the configuration asks for "
+            f"{list(wanted)}; config.json and the weights do not belong together, fetch the folder again."
+        )
+    if missing:
+        held = f" and holds {listed(unexpected)} instead" if unexpected else ""
+        raise InputError(
+            f"The weight files of {folder} lack {listed(missing)}{held}; fetch the whole folder again, or "
+            "save it anew from the module itself."
+        )
+    if unexpected:
+        raise InputError(
+            f"The weight files of {folder} hold {listed(unexpected)}, which the module has no place for; "
+            "its config.json describes another model, or an adapter that has to be merged first."
+        )
+    if report.get("error_msgs"):
+        raise InputError(f"The checkpoint folder {folder} cannot be loaded: {report['error_msgs'][0]}.")
+
+
+def check_finite(model: Any, folder: str) -> None:
+    """Refuse NaN and infinities in any parameter."""
+    import torch
+
+    for name, weight in model.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise InputError(f"The tensor {name} of {folder} holds NaN or infinity; fetch the file again.")
+
+
+def listed(names: list[str]) -> str:
+    """Up to three names and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"the tensor{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{more}"
