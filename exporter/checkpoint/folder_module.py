@@ -15,8 +15,12 @@ from specc.exporter.checkpoint.config_keys import first_sentence, quiet_transfor
 if TYPE_CHECKING:
     import torch
 
-WRAPPER_PREFIXES = ("_orig_mod.", "module.", "base_model.model.")
-"""Put before every name by torch.compile, DataParallel and PEFT when a wrapped module is saved."""
+WRAPPER_PREFIXES = {
+    "_orig_mod.": "torch.compile",
+    "module.": "DataParallel",
+    "base_model.model.": "PEFT, which may hold adapters to merge",
+}
+"""What a wrapper puts before every name when it is saved in place of the module inside it."""
 IGNORED_TENSORS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.masked_bias|attn(ention)?\.bias)$")
 """Buffers that older releases saved and that the module computes itself."""
 
@@ -30,7 +34,7 @@ def load_folder_module(folder: Path, names: Iterable[str]) -> torch.nn.Module:
     import torch
     from transformers import AutoModelForCausalLM
 
-    mapping = prefix_mapping(names)
+    check_prefix(names, folder.name)
     try:
         with contextlib.redirect_stderr(io.StringIO()), quiet_transformers():
             model, report = AutoModelForCausalLM.from_pretrained(
@@ -40,7 +44,6 @@ def load_folder_module(folder: Path, names: Iterable[str]) -> torch.nn.Module:
                 use_safetensors=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
-                **({"key_mapping": mapping} if mapping else {}),
             )
     except (ValueError, OSError, ImportError, RuntimeError, NameError, AttributeError, KeyError) as error:
         raise InputError(
@@ -53,13 +56,16 @@ def load_folder_module(folder: Path, names: Iterable[str]) -> torch.nn.Module:
     return loaded
 
 
-def prefix_mapping(names: Iterable[str]) -> dict[str, str] | None:
-    """What takes a wrapper's prefix off every name; None where the names have none in common."""
+def check_prefix(names: Iterable[str], folder: str) -> None:
+    """Refuse weights that were saved from inside a wrapper: the wrapper's prefix stands before every name."""
     names = list(names)
-    for prefix in WRAPPER_PREFIXES:
+    for prefix, wrapper in WRAPPER_PREFIXES.items():
         if names and all(name.startswith(prefix) for name in names):
-            return {f"^{re.escape(prefix)}": ""}
-    return None
+            raise InputError(
+                f"Every tensor of {folder} has the prefix {prefix!r} of {wrapper}; save the module "
+                "inside it and name "
+                "that folder."
+            )
 
 
 def check_report(report: Mapping[str, Any], folder: str) -> None:

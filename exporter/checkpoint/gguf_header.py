@@ -108,12 +108,19 @@ def read_tensor(file: BinaryIO) -> TensorInfo:
 
 
 def check_complete(header: GgufHeader, path: Path) -> None:
-    """Raise InputError when a tensor would end behind the file's last byte."""
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+    """Raise InputError for a tensor of an unknown type, or one that would end behind the file's last byte."""
+    from gguf import GGML_QUANT_SIZES
 
     size = path.stat().st_size
+    known = {int(kind): layout for kind, layout in GGML_QUANT_SIZES.items()}
     for tensor in header.tensors:
-        block, bytes_each = GGML_QUANT_SIZES[GGMLQuantizationType(tensor.kind)]
+        if tensor.kind not in known:
+            raise InputError(
+                f"The tensor {tensor.name} of {path.name} has the GGML type {tensor.kind}, which is "
+                "not known; "
+                "requantize the file to a type of llama.cpp's list."
+            )
+        block, bytes_each = known[tensor.kind]
         end = header.data_start + tensor.offset + tensor.elements // block * bytes_each
         if end > size:
             raise InputError(

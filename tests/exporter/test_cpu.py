@@ -272,7 +272,7 @@ def test_a_wrong_operator_is_found(part: str, known: Known, monkeypatch: pytest.
     def wrong(node: Any, arrays: list[Any]) -> np.ndarray:
         return run_node(node, faulty(part, node, list(arrays)))
 
-    monkeypatch.setattr(cpu_nodes, "alone", wrong)
+    monkeypatch.setattr(cpu_nodes, "run_node", wrong)
     if part == "gate":
         monkeypatch.setattr(cpu_nodes, "apply_gate", lambda y: y[:, : y.shape[1] // 2])
     with pytest.raises(StageError, match="After the stage 'quantize .*of the result"):

@@ -44,14 +44,13 @@ def test_whole_folder_loads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "base_model.model."])
-def test_prefix_of_a_wrapper_is_taken_off(prefix: str, tmp_path: Path) -> None:
+def test_prefix_of_a_wrapper_is_named(prefix: str, tmp_path: Path) -> None:
     folder = changed_folder(tmp_path / "m", lambda t: {prefix + name: w for name, w in t.items()})
-    loaded = dict(load(folder).named_parameters())
-    for name, wanted in tiny_model().named_parameters():
-        assert torch.equal(loaded[name], wanted), name
+    with pytest.raises(InputError, match=f"Every tensor of m has the prefix '{prefix}' of"):
+        load(folder)
 
 
-@pytest.mark.parametrize("prefix", ["student.", "_orig_mod._orig_mod."])
+@pytest.mark.parametrize("prefix", ["student.", "model.model."])
 def test_another_prefix_is_refused(prefix: str, tmp_path: Path) -> None:
     folder = changed_folder(tmp_path / "m", lambda t: {prefix + name: w for name, w in t.items()})
     with pytest.raises(InputError, match=r"lack the tensors lm_head|lack the tensors"):

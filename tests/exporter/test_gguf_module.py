@@ -192,6 +192,20 @@ def test_yarn_without_its_original_length() -> None:
         rope_parameters(own, ARCHITECTURES["llama"], "llama.", "m.gguf")
 
 
+@pytest.mark.parametrize("kind", [4, 31, 42, 153, 2**32 - 1])
+def test_type_that_is_not_known_is_named(kind: int, tmp_path: Path) -> None:
+    """A type that is newer, was removed, or is a fork's, before anything is read."""
+    from specc.exporter.checkpoint.checkpoint import open_checkpoint
+
+    path = write_gguf(tmp_path / "m.gguf", tiny_module("llama"), "llama")
+    raw, name = bytearray(path.read_bytes()), b"blk.1.ffn_up.weight"
+    at = raw.index(name) + len(name) + 4 + 16  # behind the rank and two dimensions
+    raw[at : at + 4] = kind.to_bytes(4, "little")
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match=rf"blk\.1\.ffn_up\.weight of m\.gguf has the GGML type {kind}"):
+        _ = open_checkpoint(str(path)).spec
+
+
 @pytest.mark.parametrize("kind", ["adapter", "mmproj", "imatrix"])
 def test_files_that_hold_no_model(kind: str, tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", tiny_module("llama"), "llama", metadata={"general.type": kind})
