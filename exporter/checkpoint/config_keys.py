@@ -44,7 +44,7 @@ DECODER_NUMBERS = (
     "num_attention_heads",
     "max_position_embeddings",
 )
-NEUTRAL = (None, False, 0, 0.0, "", [], {}, ())
+NEUTRAL: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {}, ())
 
 
 def check_config_keys(config: Mapping[str, Any], known: frozenset[str], name: str) -> None:
@@ -126,8 +126,9 @@ def read_intermediate_size(config: Any) -> int:
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
     """No loading report of transformers on the terminal: what it says becomes our error."""
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
+    logging: Any = transformers_logging
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

@@ -42,11 +42,11 @@ def joins_bytes(step: dict[str, Any]) -> bool:
     if kind in ("ByteLevel", "ByteFallback", "Fuse"):
         return True
     if kind == "Metaspace":
-        return step.get("replacement", SPACE) == SPACE
+        return bool(step.get("replacement", SPACE) == SPACE)
     if kind == "Replace":
-        return step.get("pattern") == {"String": SPACE} and step.get("content") == " "
+        return bool(step.get("pattern") == {"String": SPACE} and step.get("content") == " ")
     if kind == "Strip":
-        return step.get("content") == " " and step.get("start", 0) <= 1 and not step.get("stop", 0)
+        return bool(step.get("content") == " " and step.get("start", 0) <= 1 and not step.get("stop", 0))
     return False
 
 

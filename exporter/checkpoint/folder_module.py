@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from specc.errors import InputError
 from specc.exporter.checkpoint.config_keys import first_sentence, quiet_transformers
+from specc.exporter.checkpoint.weights import list_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +38,7 @@ def load_folder_module(folder: Path, names: Iterable[str]) -> torch.nn.Module:
     check_prefix(names, folder.name)
     try:
         with contextlib.redirect_stderr(io.StringIO()), quiet_transformers():
-            model, report = AutoModelForCausalLM.from_pretrained(
+            pair: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=torch.float32,
                 local_files_only=True,
@@ -50,6 +51,7 @@ def load_folder_module(folder: Path, names: Iterable[str]) -> torch.nn.Module:
             f"The checkpoint folder {folder.name} cannot be loaded by transformers: "
             f"{first_sentence(error)}; name a folder that AutoModelForCausalLM loads."
         ) from None
+    model, report = pair
     check_report(report, folder.name)
     check_finite(model, folder.name)
     loaded: torch.nn.Module = model.eval()
@@ -62,9 +64,8 @@ def check_prefix(names: Iterable[str], folder: str) -> None:
     for prefix, wrapper in WRAPPER_PREFIXES.items():
         if names and all(name.startswith(prefix) for name in names):
             raise InputError(
-                f"Every tensor of {folder} has the prefix {prefix!r} of {wrapper}; save the module "
-                "inside it and name "
-                "that folder."
+                f"Every tensor of {folder} has the prefix {prefix!r} of {wrapper}; save the module inside "
+                "it and name that folder."
             )
 
 
@@ -82,15 +83,15 @@ def check_report(report: Mapping[str, Any], folder: str) -> None:
             f"{list(wanted)}; config.json and the weights do not belong together, fetch the folder again."
         )
     if missing:
-        held = f" and holds {listed(unexpected)} instead" if unexpected else ""
+        held = f" and holds {list_tensors(unexpected)} instead" if unexpected else ""
         raise InputError(
-            f"The weight files of {folder} lack {listed(missing)}{held}; fetch the whole folder again, or "
-            "save it anew from the module itself."
+            f"The weight files of {folder} lack {list_tensors(missing)}{held}; fetch the whole folder "
+            "again, or save it anew from the module itself."
         )
     if unexpected:
         raise InputError(
-            f"The weight files of {folder} hold {listed(unexpected)}, which the module has no place for; "
-            "its config.json describes another model, or an adapter that has to be merged first."
+            f"The weight files of {folder} hold {list_tensors(unexpected)}, which the module has no place "
+            "for; its config.json describes another model, or an adapter that has to be merged first."
         )
     if report.get("error_msgs"):
         raise InputError(f"The checkpoint folder {folder} cannot be loaded: {report['error_msgs'][0]}.")
@@ -103,9 +104,3 @@ def check_finite(model: Any, folder: str) -> None:
     for name, weight in model.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             raise InputError(f"The tensor {name} of {folder} holds NaN or infinity; fetch the file again.")
-
-
-def listed(names: list[str]) -> str:
-    """Up to three names and how many more there are."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"the tensor{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{more}"

@@ -176,7 +176,7 @@ def read_config_values(
     check_head_dim(own, config, prefix, name)
     config["vocab_size"] = tensors["token_embd.weight"][1]
     config["tie_word_embeddings"] = "output.weight" not in tensors
-    config["rope_parameters"] = rope_parameters(own, architecture, prefix, name)
+    config["rope_parameters"] = read_rope_parameters(own, architecture, prefix, name)
     for option, tensor in (
         (architecture.bias_option, "blk.0.attn_q.bias"),
         (architecture.mlp_bias_option, "blk.0.ffn_up.bias"),
@@ -184,7 +184,7 @@ def read_config_values(
         if option is not None:
             config[option] = tensor in tensors
     if architecture.model_type in ("gemma2", "gemma3_text"):
-        config["query_pre_attn_scalar"] = query_scalar(metadata, config)
+        config["query_pre_attn_scalar"] = read_query_scalar(metadata, config)
     no_ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))  # the tokenizer decides
     return {**no_ids, **architecture.config, **config}
 
@@ -226,7 +226,7 @@ def check_head_dim(own: Metadata, config: Mapping[str, Any], prefix: str, name: 
             )
 
 
-def rope_parameters(own: Metadata, architecture: Architecture, prefix: str, name: str) -> dict[str, Any]:
+def read_rope_parameters(own: Metadata, architecture: Architecture, prefix: str, name: str) -> dict[str, Any]:
     """Rotary parameters as transformers names them; raises InputError for a scaling that is not known."""
     theta = float(own.get("rope.freq_base", 10000.0))
     kind = str(own.get("rope.scaling.type", "none"))
@@ -237,7 +237,7 @@ def rope_parameters(own: Metadata, architecture: Architecture, prefix: str, name
     if kind == "linear" and factor != 1.0:
         parameters |= {"rope_type": "linear", "factor": factor}
     elif kind == "yarn":
-        parameters |= {"rope_type": "yarn", "factor": factor} | yarn_parameters(own, prefix, name)
+        parameters |= {"rope_type": "yarn", "factor": factor} | read_yarn_parameters(own, prefix, name)
     elif kind not in ("none", "linear"):
         raise InputError(
             f"The GGUF file {name} has {prefix}rope.scaling.type = {kind!r}; none, linear and yarn can be "
@@ -254,7 +254,7 @@ def rope_parameters(own: Metadata, architecture: Architecture, prefix: str, name
     }
 
 
-def yarn_parameters(own: Metadata, prefix: str, name: str) -> dict[str, Any]:
+def read_yarn_parameters(own: Metadata, prefix: str, name: str) -> dict[str, Any]:
     """What YaRN (Peng et al. 2023, arXiv 2309.00071) needs besides its factor."""
     original = own.get("rope.scaling.original_context_length")
     if original is None:
@@ -267,7 +267,7 @@ def yarn_parameters(own: Metadata, prefix: str, name: str) -> dict[str, Any]:
     return {"original_max_position_embeddings": int(original), **found}
 
 
-def query_scalar(metadata: Metadata, config: Mapping[str, Any]) -> int:
+def read_query_scalar(metadata: Metadata, config: Mapping[str, Any]) -> int:
     """What Gemma divides the squared attention scale by: head_dim, except in the 27B models."""
     if config["num_hidden_layers"] == GEMMA_LARGE[str(metadata["general.architecture"])]:
         return int(config["hidden_size"]) // int(config["num_attention_heads"])

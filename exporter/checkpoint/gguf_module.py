@@ -5,7 +5,7 @@ accounted for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from specc.errors import InputError
 from specc.exporter.checkpoint.gguf_architectures import (
-    ARCHITECTURES,
     Architecture,
     find_architecture,
     read_config_values,
 )
 from specc.exporter.checkpoint.gguf_header import GgufHeader, TensorInfo
+from specc.exporter.checkpoint.weights import list_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -40,9 +40,10 @@ def build_module(path: Path, header: GgufHeader) -> torch.nn.Module:
     architecture = find_architecture(header.metadata, path.name)
     shapes = {tensor.name: tensor.dims for tensor in header.tensors}
     values = read_config_values(header.metadata, shapes, path.name)
+    auto_model: Any = AutoModelForCausalLM
     config = AutoConfig.for_model(architecture.model_type, **values)
     with no_init_weights():
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = auto_model.from_config(config, dtype=torch.float32)
     model.tie_weights()
     fill_module(model, path, header, architecture)
     built: torch.nn.Module = model.eval()
@@ -55,9 +56,9 @@ def fill_module(model: Any, path: Path, header: GgufHeader, architecture: Archit
 
     data = np.memmap(path, np.uint8, mode="r", offset=header.data_start)
     waiting = {tensor.name: tensor for tensor in header.tensors}
-    for parameter, tensor in matched_tensors(model, header, path.name):
-        weight = dequantized(data, waiting.pop(tensor.name), path.name)
-        weight = in_module_order(weight, parameter, model.config, architecture)
+    for parameter, tensor in match_tensors(model, header, path.name):
+        weight = dequantize_tensor(data, waiting.pop(tensor.name), path.name)
+        weight = restore_order(weight, parameter, model.config, architecture)
         place = model.get_parameter(parameter)
         if tuple(place.shape) != weight.shape:
             raise InputError(
@@ -66,26 +67,26 @@ def fill_module(model: Any, path: Path, header: GgufHeader, architecture: Archit
             )
         check_finite(weight, tensor.name, path.name)
         with torch.no_grad():
-            place.copy_(torch.from_numpy(np.require(weight, requirements="CW")))
+            place.copy_(torch.from_numpy(np.require(weight, requirements=["C", "W"])))
     if ROPE_FACTORS in waiting:
-        scale_rotary(model, dequantized(data, waiting.pop(ROPE_FACTORS), path.name), path.name)
+        scale_rotary(model, dequantize_tensor(data, waiting.pop(ROPE_FACTORS), path.name), path.name)
     if waiting:
         raise InputError(
-            f"The GGUF file {path.name} holds {listed(waiting)}, which the {model.config.model_type} "
+            f"The GGUF file {path.name} holds {list_tensors(waiting)}, which the {model.config.model_type} "
             "module has no place for; use the safetensors folder of the same model."
         )
 
 
-def matched_tensors(model: Any, header: GgufHeader, name: str) -> Iterator[tuple[str, TensorInfo]]:
+def match_tensors(model: Any, header: GgufHeader, name: str) -> Iterator[tuple[str, TensorInfo]]:
     """(parameter name, tensor) of every parameter of the module; tied weights once. Raises InputError for
     a missing one.
     """
-    table = tensor_names(str(header.metadata["general.architecture"]), model.config.num_hidden_layers)
+    table = TensorNames(str(header.metadata["general.architecture"]), model.config.num_hidden_layers)
     by_name = {tensor.name: tensor for tensor in header.tensors}
     pairs = [(parameter, table.get(parameter)) for parameter, _ in model.named_parameters()]
     missing = {parameter: stored for parameter, stored in pairs if stored not in by_name}
     if missing:
-        lacks = listed(str(stored or parameter) for parameter, stored in missing.items())
+        lacks = list_tensors(str(stored or parameter) for parameter, stored in missing.items())
         raise InputError(
             f"The GGUF file {name} lacks {lacks}; fetch the whole file (all of its parts) again."
         )
@@ -93,7 +94,7 @@ def matched_tensors(model: Any, header: GgufHeader, name: str) -> Iterator[tuple
         yield parameter, by_name[str(stored)]
 
 
-class tensor_names:
+class TensorNames:
     """GGUF names of module parameters, by the tables of the `gguf` package."""
 
     def __init__(self, architecture: str, layers: int) -> None:
@@ -110,7 +111,7 @@ class tensor_names:
         return name
 
 
-def dequantized(data: np.ndarray, tensor: TensorInfo, name: str) -> np.ndarray:
+def dequantize_tensor(data: np.ndarray, tensor: TensorInfo, name: str) -> np.ndarray:
     """fp32 values of one tensor, slowest dimension first, as the `gguf` package computes them."""
     import gguf
 
@@ -129,18 +130,18 @@ def dequantized(data: np.ndarray, tensor: TensorInfo, name: str) -> np.ndarray:
     return np.asarray(values, np.float32).reshape(shape)
 
 
-def in_module_order(
-    weight: np.ndarray, parameter: str, config: Any, architecture: Architecture
-) -> np.ndarray:
+def restore_order(weight: np.ndarray, parameter: str, config: Any, architecture: Architecture) -> np.ndarray:
     """The tensor as the module wants it: rotary halves put back together, the norms' offset taken off."""
     if architecture.norm_offset and parameter.endswith("norm.weight"):
-        return weight - np.float32(architecture.norm_offset)
+        shifted: np.ndarray = weight - np.float32(architecture.norm_offset)
+        return shifted
     match = re.search(r"\.(q|k)_proj\.(weight|bias)$", parameter)
     if not architecture.permuted or match is None:
         return weight
     heads = config.num_attention_heads if match[1] == "q" else config.num_key_value_heads
     halves = weight.reshape(heads, weight.shape[0] // heads // 2, 2, *weight.shape[1:])
-    return halves.swapaxes(1, 2).reshape(weight.shape)
+    ordered: np.ndarray = halves.swapaxes(1, 2).reshape(weight.shape)
+    return ordered
 
 
 def scale_rotary(model: Any, factors: np.ndarray, name: str) -> None:
@@ -161,13 +162,3 @@ def check_finite(weight: np.ndarray, tensor: str, name: str) -> None:
     """Refuse NaN and infinities."""
     if not np.isfinite(weight).all():
         raise InputError(f"The tensor {tensor} of {name} holds NaN or infinity; fetch the file again.")
-
-
-def listed(names: Mapping[str, Any] | Iterator[str]) -> str:
-    """Up to three names and how many more there are."""
-    names = sorted(names)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"the tensor{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{more}"
-
-
-__all__ = ["ARCHITECTURES", "build_module"]

@@ -48,9 +48,9 @@ def apply_pre_tokenizer(tokenizer: str, metadata: Mapping[str, Any], name: str) 
             f"The GGUF file {name} has tokenizer.ggml.model = {model!r}; gpt2 and llama can be read, or "
             "use the safetensors folder of the same model."
         )
-    pre = metadata.get("tokenizer.ggml.pre")
+    pre = str(metadata.get("tokenizer.ggml.pre", ""))
     if pre not in PATTERNS:
-        found = "has no tokenizer.ggml.pre" if pre is None else f"has tokenizer.ggml.pre = {pre!r}"
+        found = "has no tokenizer.ggml.pre" if not pre else f"has tokenizer.ggml.pre = {pre!r}"
         raise InputError(
             f"The GGUF file {name} {found}, so how its text is cut is not known; known are "
             f"{', '.join(sorted(PATTERNS))}. Use the safetensors folder of the same model."

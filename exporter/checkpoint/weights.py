@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,10 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return loaded if isinstance(loaded, dict) else {}
+
+
+def list_tensors(names: Iterable[str]) -> str:
+    """`the tensors a, b, c and 4 more`, for a sentence."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return f"the tensor{'s' if len(ordered) > 1 else ''} {', '.join(ordered[:3])}{more}"

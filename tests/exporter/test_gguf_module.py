@@ -18,7 +18,7 @@ from support.gguf_files import write_gguf
 from support.tiny import SHAPE
 
 from specc.errors import InputError
-from specc.exporter.checkpoint.gguf_architectures import ARCHITECTURES, rope_parameters
+from specc.exporter.checkpoint.gguf_architectures import ARCHITECTURES, read_rope_parameters
 from specc.exporter.checkpoint.gguf_header import read_gguf_header
 from specc.exporter.checkpoint.gguf_module import build_module
 
@@ -189,7 +189,7 @@ def test_rotary_factors_of_llama_3(tmp_path: Path) -> None:
 def test_yarn_without_its_original_length() -> None:
     own = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
     with pytest.raises(InputError, match=r"lacks llama\.rope\.scaling\.original_context_length"):
-        rope_parameters(own, ARCHITECTURES["llama"], "llama.", "m.gguf")
+        read_rope_parameters(own, ARCHITECTURES["llama"], "llama.", "m.gguf")
 
 
 @pytest.mark.parametrize("kind", [4, 31, 42, 153, 2**32 - 1])
@@ -218,7 +218,7 @@ def test_block_types_have_the_values_of_the_gguf_package(name: str, tmp_path: Pa
     """R40: each type read through our header equals what the reader of the `gguf` package gives."""
     from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, dequantize, quantize
 
-    from specc.exporter.checkpoint.gguf_module import dequantized
+    from specc.exporter.checkpoint.gguf_module import dequantize_tensor
 
     kind = GGMLQuantizationType[name]
     values = np.random.default_rng(3).normal(size=(8, 64)).astype(np.float32)
@@ -232,4 +232,4 @@ def test_block_types_have_the_values_of_the_gguf_package(name: str, tmp_path: Pa
     data = np.fromfile(tmp_path / "m.gguf", np.uint8)[header.data_start :]
     reference = GGUFReader(tmp_path / "m.gguf").tensors[0]
     wanted = dequantize(reference.data, reference.tensor_type)
-    assert np.array_equal(dequantized(data, header.tensors[0], "m.gguf"), wanted)
+    assert np.array_equal(dequantize_tensor(data, header.tensors[0], "m.gguf"), wanted)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from specc.exporter.checkpoint.gguf_architectures import ARCHITECTURES, COMMON_KEYS
-from specc.exporter.checkpoint.gguf_module import tensor_names
+from specc.exporter.checkpoint.gguf_module import TensorNames
 
 
 def byte_tokens(count: int) -> list[str]:
@@ -96,7 +96,7 @@ def add_value(writer: Any, key: str, value: Any) -> None:
 def tensors_of(model: Any, architecture: str) -> dict[str, np.ndarray]:
     """The module's parameters under their GGUF names and in llama.cpp's order."""
     config, kind = model.config, ARCHITECTURES[architecture]
-    names = tensor_names(architecture, config.num_hidden_layers)
+    names = TensorNames(architecture, config.num_hidden_layers)
     stored = {}
     for name, parameter in model.named_parameters():
         values = parameter.detach().float().numpy()
