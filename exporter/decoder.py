@@ -8,6 +8,7 @@ rotary embedding beside it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,26 +27,32 @@ class Decoder:
     rotary: str | None
 
 
-def find_decoder(model: Any) -> Decoder:
-    """The parts of `model`, a causal LM of transformers; raises InputError where one cannot be told."""
-    count = int(model.config.get_text_config().num_hidden_layers)
-    path, layers = find_layers(model, count)
+def find_decoder(model: Any, layers_kept: int) -> Decoder:
+    """The parts of `model`, a causal LM of transformers; raises InputError where one cannot be told.
+
+    `layers_kept`: the layers of the engine. A draft head has so many under its target's configuration.
+    """
+    counts = (int(model.config.get_text_config().num_hidden_layers), layers_kept)
+    path, layers = find_layers(model, counts)
     parent = model.get_submodule(".".join(path))
     rotary = [name for name, part in parent.named_children() if "RotaryEmbedding" in type(part).__name__]
     return Decoder(path, layers, find_last_norm(model, parent, layers), rotary[0] if rotary else None)
 
 
-def find_layers(model: Any, count: int) -> tuple[tuple[str, ...], str]:
-    """Path and name of the first list of `count` modules."""
-    for name, module in model.named_modules():
-        for child, part in module.named_children():
-            if isinstance(part, torch.nn.ModuleList) and len(part) == count:
-                return tuple(name.split(".")) if name else (), child
-    raise InputError(f"{type(model).__name__} has no list of {count} layers; it is not supported.")
+def find_layers(model: Any, counts: Sequence[int]) -> tuple[tuple[str, ...], str]:
+    """Path and name of the first list of so many modules, the first of `counts` that has one."""
+    for count in counts:
+        for name, module in model.named_modules():
+            for child, part in module.named_children():
+                if isinstance(part, torch.nn.ModuleList) and len(part) == count:
+                    return tuple(name.split(".")) if name else (), child
+    raise InputError(f"{type(model).__name__} has no list of {counts[0]} layers; it is not supported.")
 
 
 def find_last_norm(model: Any, parent: Any, layers: str) -> str:
     """The direct child of `parent` that runs last: what it returns is what the LM head multiplies."""
+    if "norm" in dict(parent.named_children()):
+        return "norm"
     order: list[str] = []
     handles = [
         part.register_forward_hook(lambda *_, name=name: order.append(name))

@@ -187,7 +187,7 @@ def take_layers(model: Any, plan: EnginePlan, step: CacheStep) -> torch.nn.Modul
     """A view of `model` with its first layers, a rotary table and a final norm that gathers the wanted
     rows.
     """
-    parts = find_decoder(model)
+    parts = find_decoder(model, plan.layers)
     view: torch.nn.Module = copy_shallow(model)
     decoder: Any = view
     for name in parts.path:
