@@ -1,0 +1,5 @@
+"""`python -m specc.cli` is the command `specc`."""
+
+from specc.cli import main
+
+main()
