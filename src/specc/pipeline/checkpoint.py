@@ -19,8 +19,12 @@ from specc.pipeline.source_code import code_hash
 if TYPE_CHECKING:
     from specc.exporter.checkpoint.checkpoint import Checkpoint
 
-CODE = ("specc.exporter.checkpoint.checkpoint", "specc.pipeline.checkpoint")
-"""What decides a checkpoint's spec."""
+CODE = (
+    "specc.exporter.checkpoint.checkpoint",
+    "specc.exporter.checkpoint.files",
+    "specc.pipeline.checkpoint",
+)
+"""What decides a checkpoint's spec, and which of its files count."""
 
 
 @dataclass(frozen=True)
