@@ -1,11 +1,10 @@
 """What a Hugging Face module asks of attention, found by calling it rather than by reading its configuration.
 
-Two short forward passes with an attention function of our own. The first one records every keyword and
-every mask that a
-layer hands over; whatever the exporter does not carry over is refused by name. The second one lets each row
-see its own
-value only: if a later row still changes with the first token, the model keeps a state outside keys and values
-(convolution, recurrence, token shift), which rollback would not restore.
+Two short forward passes with an attention function of our own. The first records every keyword and
+every mask that a layer hands over; what the exporter does not carry over is refused by name. The
+second lets each row see its own value only: if a later row still changes with the first token, the
+model keeps a state outside keys and values (convolution, recurrence, token shift), which rollback
+would not restore.
 """
 
 from __future__ import annotations

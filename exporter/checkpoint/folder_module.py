@@ -22,7 +22,7 @@ WRAPPER_PREFIXES = {
     "base_model.model.": "PEFT, which may hold adapters to merge",
 }
 """What a wrapper puts before every name when it is saved in place of the module inside it."""
-IGNORED_TENSORS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.masked_bias|attn(ention)?\.bias)$")
+IGNORED_TENSORS = re.compile(r"(^|\.)rotary_emb\.inv_freq$")
 """Buffers that older releases saved and that the module computes itself."""
 
 
